@@ -29,7 +29,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.pricing import cost
 from siafu.progress import dollars, duration, size
-from siafu.run_files import CONFIG, RESULT
+from siafu.run_files import CONFIG, MANIFEST, RESULT
 from siafu.shards import Manifest, ShardSet
 
 
@@ -73,6 +73,9 @@ def of_run(run: Path, calibration: Calibration) -> Check:
     config, result, made = _config(run), run_files.result(run), run_files.manifest(run)
     if result is None:
         raise ConfigError(f"{run}: not a finished run: it has no {RESULT}")
+    told = {**result, **made}
+    if lacking := [name for name in ("epochs", "shards", "cores") if name not in told]:
+        raise ConfigError(f"{run}: its {RESULT} and {MANIFEST} do not say {lacking[0]}")
     manifest = ShardSet.open(Path(made["shards"])).manifest
     epochs = result["epochs"]
     predicted = _here if config.run.on == "local" else _on_aws

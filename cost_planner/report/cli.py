@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from cost_planner.plan.calibration import Calibration
 from cost_planner.report import reading
 from cost_planner.report.reading import Run
 from cost_planner.value import finding, judge
@@ -88,7 +89,7 @@ def main(args: argparse.Namespace) -> int:
     }
     found = Compared(runs, {**there, "finding": finding.of(there)}, stand_in)
     made, left_out = figures.draw(found)
-    written = page.write(found, made, left_out, _out(args.out, args.runs))
+    written = page.write(found, made, left_out, Calibration.load(), _out(args.out, args.runs))
     if args.json:
         files, names = [str(file) for file in written], [one.name for one in made]
         print(json.dumps({"files": files, "figures": names, "left_out": left_out, "judged": found.judged}))

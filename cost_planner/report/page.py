@@ -4,7 +4,7 @@ Markdown with figures beside it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from html import escape
@@ -15,14 +15,17 @@ from statistics import median
 from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from cost_planner.plan import check
+from cost_planner.plan.calibration import Calibration
+from cost_planner.plan.check import Quantity
 from cost_planner.report import drawing, series
 from cost_planner.report.compared import Compared
 from cost_planner.report.figures import Drawn
 from cost_planner.report.reading import Run
-from siafu import __version__
-from siafu.errors import ConfigError
+from siafu import __version__, peak_memory
+from siafu.errors import ConfigError, GnnError
 from siafu.pricing import prices
-from siafu.progress import dollars, share_of_evaluation, written
+from siafu.progress import dollars, duration, share_of_evaluation, size, written
 from siafu.run_files import Manifest
 
 #: Of the summary -> parts of a bill that it adds up.
@@ -36,7 +39,9 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
-def write(found: Compared, made: Sequence[Drawn], left_out: Mapping[str, str], html: Path) -> list[Path]:
+def write(
+    found: Compared, made: Sequence[Drawn], left_out: Mapping[str, str], calibration: Calibration, html: Path
+) -> list[Path]:
     """The files: the page, Markdown of the same name, and the figures' folder.
     ConfigError if they cannot be written."""
     folder, finding = html.with_name(f"{html.stem}-figures"), found.judged["finding"]
@@ -47,6 +52,8 @@ def write(found: Compared, made: Sequence[Drawn], left_out: Mapping[str, str], h
         "notices": finding["but"],
         "summary": _summary(found),
         "runs": _runs(found),
+        "predicted": _predicted(found, calibration),
+        "calibration": f"{calibration.machine}, measured on {calibration.measured}, error {calibration.error:.0%}",
         "figures": made,
         "left_out": left_out,
         "folder": folder.name,
@@ -175,6 +182,30 @@ def _runs(found: Compared) -> Table:
         for run, share in zip(found.runs, shares, strict=True)
     ]
     return Table(["contender", "seed", "ended", *(["evaluation"] if told else []), "directory"], rows)
+
+
+def _predicted(found: Compared, calibration: Calibration) -> Table:
+    """What ``siafu plan --check`` says of each contender: medians of its runs, and the most memory of any."""
+    rows = []
+    for run in found.firsts:
+        try:
+            quantities = check.of_run(Path(run.contender.where), calibration).quantities
+        except GnnError:  # not finished, a baseline, elsewhere than a plan is for; or its shards are gone
+            continue
+        again = [one.result for one in found.groups[run.name] if one.result]
+        epoch = Quantity(quantities["epoch_s"].predicted, median(one["epoch_seconds_median"] for one in again))
+        held = [one.get("usage", {}).get(peak_memory.NAME) for one in again]
+        memory = Quantity(quantities["memory_bytes"].predicted, max((one for one in held if one), default=None))
+        rows.append([run.name, *_beside(epoch, duration), *_beside(memory, size)])
+    ratio = "predicted / measured"
+    heads = ("an epoch", "predicted", ratio, "memory of a graph server", "predicted", ratio)
+    return Table(["contender", *heads], rows)
+
+
+def _beside(one: Quantity, text: Callable[[float], str]) -> list[str]:
+    """Measured, predicted, and predicted over measured."""
+    known = [text(value) if value is not None else "" for value in (one.measured, one.predicted)]
+    return [*known, f"{one.ratio:.2f}" if one.ratio is not None else ""]
 
 
 def _ended(run: Run) -> str:

@@ -92,6 +92,13 @@ def test_what_cannot_be_checked_is_said_in_one_line(tmp_path, shards, settings, 
     assert "\n" not in str(refused.value)
 
 
+def test_a_run_whose_files_lack_something_is_one_line(tmp_path, shards):
+    folder = run(tmp_path / "run", shards)
+    (folder / "manifest.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"its result\.json and manifest\.json do not say shards"):
+        check.of_run(folder, Calibration())
+
+
 def test_plan_check_prints_a_table_and_json(tmp_path, shards, capsys):
     folder = str(run(tmp_path / "run", shards))
     assert main(["plan", "--check", folder]) == 0

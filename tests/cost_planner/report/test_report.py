@@ -10,8 +10,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from cost_planner.plan import check
+from cost_planner.plan.calibration import Calibration
 from cost_planner.report import drawing, timelines
+from run_coordinator import api
 from siafu.__main__ import main
+from siafu.progress import duration, size
 from siafu.tasks import Kind
 from tests.cost_planner.report.runs import baseline, servers, write
 
@@ -186,6 +190,25 @@ def test_where_nothing_can_be_written_is_one_line(tmp_path, capsys, out):
 def test_no_run_directory_is_one_line(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
     assert "not a run directory" in capsys.readouterr().err
+
+
+def test_what_can_be_predicted_stands_beside_what_was_measured(tmp_path, runs, page):
+    """Runs without what a prediction needs are left out of it; so is the whole table where there is none."""
+    assert "predicted / measured" not in page.read_text()
+    folders = [tmp_path / f"run{seed}" for seed in (1, 2)]
+    for seed, folder in enumerate(folders):
+        api.train("digits", run_dir=str(folder), settings={"train.epochs": 3, "train.seed": seed})
+    assert main(["report", *map(str, folders), "--out", str(tmp_path / "out.html")]) == 0
+    lines = [line for line in (tmp_path / "out.md").read_text().splitlines() if line.startswith("|")]
+    heads = next(number for number, line in enumerate(lines) if "predicted / measured" in line)
+    name, epoch, predicted, ratio, held, wanted, *_ = [cell.strip() for cell in lines[heads + 2].split("|")[1:]]
+    found = [check.of_run(folder, Calibration()).quantities for folder in folders]
+    assert predicted == duration(found[0]["epoch_s"].predicted)
+    assert epoch == duration(sum(one["epoch_s"].measured for one in found) / 2)  # the median of two
+    assert held == size(max(one["memory_bytes"].measured for one in found))
+    assert wanted == size(found[0]["memory_bytes"].predicted)
+    assert float(ratio) > 0
+    assert len([line for line in lines if line.startswith(f"| {name} |") and predicted in line]) == 1  # of both seeds
 
 
 def test_every_kind_of_step_has_a_look():
