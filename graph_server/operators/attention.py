@@ -37,6 +37,7 @@ from siafu.tasks import Lane, Step, is_of_edges
 
 SCORES = np.dtype("<f4")  # beside rows of 16 bits, as they travel: two columns each
 FORWARD, BACKWARD = 1, 3  # scores beside T: s; beside dZ: t, log_total and delta
+LOG_TOTAL = 1  # of those beside dZ
 
 
 class RecordStore:
@@ -100,7 +101,10 @@ class Attention:
         heads, num_scores = self.model.width(step.reads[-1]), BACKWARD if step.backward else FORWARD
         width = self.model.width(str(step.publishes)) // heads
         storage: Any = self.setting.storage
-        return RecordStore(Records(num_rows, heads, width, num_scores=num_scores, dtype=storage))
+        records = Records(num_rows, heads, width, num_scores=num_scores, dtype=storage)
+        if step.of_loss and step.backward:  # rows of ghosts that do not train never come
+            records.scores[:, LOG_TOTAL] = np.inf
+        return RecordStore(records)
 
     def scale(self, step: Step) -> Array | None:
         return None

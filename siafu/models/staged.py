@@ -24,9 +24,11 @@ import numpy as np
 from siafu import ops as numpy_ops
 from siafu.models import ModelSpec, Output, TensorOps
 from siafu.sparse import Array, Rows
-from siafu.tasks import TENSOR_KINDS, Kind, Lane, Operator, Program, Step
+from siafu.tasks import TENSOR_KINDS, Kind, Lane, Operator, Program, Step, is_of_edges
 
 FEATURES = "H0"
+#: Operators whose last gather may leave out what the loss does not read.
+OF_LOSS = ("linear", "attention")
 
 
 @dataclass(frozen=True)
@@ -231,11 +233,17 @@ class Staged:
         if not self.ends_in_loss:
             return steps
         readers = {slot: [step for step in steps if slot in step.reads] for step in steps for slot in step.writes}
+
+        def reads_nothing_else(reader: Step, slot: str) -> bool:
+            """The loss; or attention's Scatter, which multiplies the slot with its gradient: 0 where nobody trains."""
+            return self._is_last(reader) or reader.publishes == f"d{slot}"
+
         marked = {
             step.writes[0]
             for step in steps
-            if step.kind is Kind.GA and step.operator == "linear" and step.gathers not in self._constants
-            if all(self._is_last(reader) for reader in readers[step.writes[0]])
+            if step.kind is Kind.GA and step.operator in OF_LOSS and step.gathers not in self._constants
+            if not any(is_of_edges(slot) for slot in step.reads)  # an edge task has made them, of all edges
+            if all(reads_nothing_else(reader, step.writes[0]) for reader in readers[step.writes[0]])
         }
         gradients = {f"d{slot}" for slot in marked}
 

@@ -14,7 +14,8 @@ import pytest
 
 import siafu.tensor_task
 from graph_data.prepare import prepare
-from graph_server.operators.attention import RecordStore
+from graph_server.operators.attention import Attention, RecordStore
+from siafu import views
 from siafu.address import graph_server as graph_server_address
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError
@@ -132,6 +133,37 @@ def test_single_precision_and_rows_of_16_bits_stay_near(fleet: Build, rows: str,
     store = two.partitions[0].published[Lane.TRAIN, "T0"].store
     assert isinstance(store, RecordStore)
     assert store.records.dtype == ("bfloat16" if rows == "bfloat16" else "float32")
+
+
+@pytest.mark.parametrize("left_out", [0.0, 1.0])  # at least: any edge is left out, or none is
+@pytest.mark.parametrize("graph", ["directed", "undirected"])
+@pytest.mark.parametrize("options", [{}, {"train.mode": "async", "train.stale_gradients": "drop"}])
+def test_attention_of_the_loss_passes_along_edges_into_training_vertices_alone(
+    fleet: Build, options: dict[str, Any], graph: str, left_out: float, monkeypatch: pytest.MonkeyPatch
+):
+    """Its rows of ghosts that do not train never come: nobody may attend to what stands in their place."""
+    monkeypatch.setattr(views, "LEAST_LEFT_OUT", left_out)
+    run = fleet({"data.parts": 3, "train.epochs": 4, **options}, graph=graph)
+    result = run.train()
+    for partition in run.partitions:
+        of_loss, every = (partition._operators.made[Lane.TRAIN, "attention", kind] for kind in (True, False))
+        assert isinstance(of_loss, Attention)
+        assert isinstance(every, Attention)
+        for backward in (False, True):
+            fewer, edges = of_loss.edges[backward], every.edges[backward]
+            assert len(fewer.indices) < len(edges.indices) if left_out == 0.0 else fewer is edges
+        store = partition.published[Lane.TRAIN, "dZ1"].store
+        assert isinstance(store, RecordStore)
+        log_total, n = store.records.scores[:, 1], len(partition.shard.vertices)
+        trains = partition.ghosts.trains
+        assert np.isfinite(log_total[:n]).all()
+        if not options:
+            assert (np.isinf(log_total[n:]) == ~trains[:, None]).all()
+            assert not trains.all()
+    if not options:  # else what is stale depends on the order of events
+        expected = textbook(run, GRAPHS[graph]())
+        np.testing.assert_allclose(result["loss_history"], expected.losses, rtol=1e-9)
+        close(run.weights("final"), expected.weights)
 
 
 # --- any order, any fault ---------------------------------------------------------------------------------------------
