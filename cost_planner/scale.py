@@ -165,6 +165,19 @@ class Setting:
         )
 
 
+def share_of_ghosts(step: Step, train: float, edges: float) -> float:
+    """Of the ghosts of a Scatter's rows, those whose rows travel (ADR 0038). train: share of vertices that train;
+    edges: from a ghost into a partition, on average.
+
+    Before the loss's gather, those with an edge into a training vertex. Their numbers of edges are taken to be
+    geometric, and training vertices to lie anywhere. MEASURED (``benchmarks.acceptance.ghosts``): METIS, eleven graphs:
+    1.14 times the real share (median); ten graphs 0.43 to 2 times, nell 4 to 5.5 times.
+    """
+    if not step.of_loss:
+        return 1.0
+    return train if step.backward or not train else train / (train + (1 - train) / max(1.0, edges))
+
+
 def drawn(times: float, remote: float) -> float:
     """Distinct ones of so many vertices, drawn at random so many times."""
     return remote * -math.expm1(-times / remote)
@@ -212,7 +225,8 @@ def traffic(setting: Setting) -> Traffic:
         share = views.share_of_loss(train) if "train" in step.reads else 1.0
         return share * 4 * _width(model, [slot for slot in slots if slot not in fixed])
 
-    published = [(step.publishes, train if step.of_loss else 1.0) for step in program.steps if step.publishes]
+    edges = setting.manifest.partitions[0].cut_edges / max(1, setting.ghosts)
+    published = [(step.publishes, share_of_ghosts(step, train, edges)) for step in program.steps if step.publishes]
     tensor = [step for step in program.steps if step.kind in TENSOR_KINDS]
     num_intervals = setting.servers * setting.intervals
     return Traffic(

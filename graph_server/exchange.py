@@ -8,12 +8,13 @@ once to each server that needs it, and no id ever travels with it.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
 from siafu.errors import RemoteProtocolError
 from siafu.shards import Shard
-from siafu.sparse import Array
+from siafu.sparse import Array, Edges
 
 Bounds = list[tuple[int, int]]
 #: Edges that are looked at together: a partition may have more than there is memory for a second copy of.
@@ -26,25 +27,43 @@ def bounds_of(num_rows: int, num_intervals: int) -> Bounds:
     return list(itertools.pairwise(cuts))
 
 
-def needed_rows(shard: Shard, bounds: Bounds, *, backward: bool) -> dict[int, list[Array]]:
+def needed_rows(shard: Shard, bounds: Bounds, *, backward: bool, read: Array | None = None) -> dict[int, list[Array]]:
     """Peer -> for each interval the rows (int64, ascending, counted from the interval's first) that the peer gathers.
 
-    Forward a peer gathers the source of an edge into it; backward, the target of an edge out of it.
+    Forward a peer gathers the source of an edge into it; backward, the target of an edge out of it. ``read``: bool, of
+    the ghosts at the other ends of our edges: those for which alone the peer gathers.
     """
     edges, owner = (shard.in_edges, shard.ghosts_in_owner) if backward else (shard.out_edges, shard.ghosts_out_owner)
-    num_inner, indptr, owner_of = len(shard.vertices), np.asarray(edges.indptr), np.asarray(owner)
+    num_inner, owner_of = len(shard.vertices), np.asarray(owner)
     is_needed = np.zeros((shard.num_partitions, num_inner), bool)
-    for first in range(0, len(edges.indices) if len(owner_of) else 0, EDGES_AT_ONCE):
-        column = np.asarray(edges.indices[first : first + EDGES_AT_ONCE])
-        remote = np.flatnonzero(column >= num_inner)
-        row = np.searchsorted(indptr, first + remote, side="right") - 1
-        is_needed[owner_of[column[remote] - num_inner], row] = True
+    for row, ghost in _crossing_edges(edges, num_inner) if len(owner_of) else ():
+        if read is not None:
+            chosen = read[ghost]
+            row, ghost = row[chosen], ghost[chosen]
+        is_needed[owner_of[ghost], row] = True
     plan = {}
     for peer in (p for p in range(shard.num_partitions) if p != shard.index):
         rows = np.flatnonzero(is_needed[peer])
         cuts = np.searchsorted(rows, [start for start, _ in bounds] + [num_inner])
         plan[peer] = [rows[cuts[i] : cuts[i + 1]] - start for i, (start, _) in enumerate(bounds)]
     return plan
+
+
+def ghosts_into(shard: Shard, rows: Array) -> Array:
+    """Bool, of the ghosts forwards: which have an edge into one of these rows (bool ``[n]``)."""
+    found = np.zeros(len(shard.ghosts_in), np.bool_)
+    for row, ghost in _crossing_edges(shard.in_edges, len(shard.vertices)) if len(found) else ():
+        found[ghost[rows[row]]] = True
+    return found
+
+
+def _crossing_edges(edges: Edges, num_inner: int) -> Iterator[tuple[Array, Array]]:
+    """Of the edges that a ghost is an end of: the row, and the ghost's number. In blocks."""
+    indptr = np.asarray(edges.indptr)
+    for first in range(0, len(edges.indices), EDGES_AT_ONCE):
+        column = np.asarray(edges.indices[first : first + EDGES_AT_ONCE])
+        remote = np.flatnonzero(column >= num_inner)
+        yield np.searchsorted(indptr, first + remote, side="right") - 1, column[remote] - num_inner
 
 
 class GhostPlaces:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graph_server.aggregate import edges_between
-from graph_server.exchange import Bounds, GhostPlaces, needed_rows
+from graph_server.exchange import Bounds, GhostPlaces, ghosts_into, needed_rows
 from graph_server.scheduler import Crossing
 from siafu import ops
 from siafu.address import Send, graph_server
@@ -55,6 +55,9 @@ class Ghosts:
         self._wanting: set[int] = set()  # peers that want features
         # a peer's interval -> features of those of its vertices that are ghosts here
         self._features: dict[int, Rows] = {}
+        # What the loss alone reads, once all maps are in: bool [n + ghosts], and as ``needed``.
+        self._read: dict[bool, Array] = {}
+        self._needed_by_loss: dict[bool, dict[int, list[Array]]] = {}
 
     # --- 1 ------------------------------------------------------------------------------------------------------------
 
@@ -98,22 +101,41 @@ class Ghosts:
 
     # --- 2 ------------------------------------------------------------------------------------------------------------
 
+    def map_loss(self) -> None:
+        """All maps are in: what does the loss read? Both ends of an edge find the same, so that nothing more is told.
+
+        Forward the rows with an edge into a training vertex; backward, where others are zero, training vertices' own.
+        """
+        feeds = ghosts_into(self.shard, self.train)
+        self._read = {
+            False: np.append(np.ones(len(self.train), np.bool_), feeds),
+            True: np.append(self.train, self.trains),
+        }
+        self._needed_by_loss = {
+            False: needed_rows(self.shard, self.bounds, backward=False, read=self.trains),
+            True: {
+                peer: [
+                    rows[self.train[start + rows]] for (start, _), rows in zip(self.bounds, by_interval, strict=True)
+                ]
+                for peer, by_interval in self.needed[True].items()
+            },
+        }
+
     def places(self, *, backward: bool, of_loss: bool = False) -> dict[int, slice | Array]:
         """Interval, own or a peer's -> where its rows stand in a base array of inner vertices followed by ghosts.
-        ``of_loss``: of ghosts only training vertices', maybe none; the others' rows are zero and do not travel."""
+        ``of_loss``: of ghosts only those that the loss reads, maybe none; the others' rows do not travel."""
         places = self._places[backward].places
         if not of_loss:
             return places
-        trains = np.append(self.train, self.trains)
-        return {i: place if isinstance(place, slice) else place[trains[place]] for i, place in places.items()}
+        read = self._read[backward]
+        return {i: place if isinstance(place, slice) else place[read[place]] for i, place in places.items()}
 
     def rows_for(self, peer: int, local: int, *, backward: bool, of_loss: bool) -> Array | None:
         """Rows of the partition, those of a local interval, that the peer gets; None: it has none of them as ghosts."""
-        rows = self.needed[backward][peer][local]
-        if not len(rows):
+        if not len(self.needed[backward][peer][local]):
             return None
-        rows = self.bounds[local][0] + rows
-        return np.asarray(rows[self.train[rows]] if of_loss else rows)
+        needed = self._needed_by_loss if of_loss else self.needed
+        return np.asarray(self.bounds[local][0] + needed[backward][peer][local])
 
     def num_rows(self, *, backward: bool) -> int:
         """Rows of such a base array."""

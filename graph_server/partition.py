@@ -205,6 +205,8 @@ class Partition:
         train = self.config.train
         if Lane.TRAIN in self.lanes:
             self._read_along(self._operators.along[Lane.TRAIN], of_loss=False)
+            if any(step.of_loss for step in self.programs[Lane.TRAIN].steps):
+                self.ghosts.map_loss()
         pipe = train.mode != "async"
         for lane in self.lanes:
             epochs = range(train.epochs) if lane is Lane.TRAIN else self.evaluated

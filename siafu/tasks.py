@@ -59,7 +59,8 @@ class Step:
     factor: float = 1.0  # linear GA: of what is gathered
     own: float = 1.0  # linear GA: of the interval's own slots in ``reads``, which are added; SC: of what it adds
     adds: tuple[str, ...] = ()  # those of ``writes`` that are added to what the slot holds already
-    #: Only training vertices matter: GA: their sums alone are read; SC', GA': their rows alone are not zero (ADR 0038).
+    #: Only training vertices matter (ADR 0038): SC: rows with an edge into one are read; GA: their sums alone are;
+    #: SC', GA': their rows alone are not zero.
     of_loss: bool = False
 
     @cached_property

@@ -2,7 +2,7 @@
 
     SIAFU_DATA=… python -m benchmarks.acceptance.ghosts
 
-METIS, into 2, 8 and 16 parts. Exit code 1 if half of the predictions are not within 20%, or one is off by more than
+METIS, into 2, 8 and 16 parts. And the share of them whose rows the loss's gather reads (docs/adr/0038). Exit code 1 if half of the predictions are not within 20%, or one is off by more than
 1.75 times.
 """
 
@@ -15,13 +15,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from cost_planner import scale
 from cost_planner.plan import graphs
+from graph_server.exchange import ghosts_into
 from run_coordinator import prepared
 from siafu.config import Config
+from siafu.graph import TRAIN
 from siafu.shards import Manifest, ShardSet
+from siafu.tasks import Kind, Step
 
 GRAPHS = (
     "cora",
@@ -51,6 +56,8 @@ class Row:
     ghosts: float
     planned: float
     shared: float  # random remote ends over ghosts
+    read: float  # by the loss: share of the ghosts
+    planned_read: float
 
     @property
     def off(self) -> float:
@@ -76,17 +83,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _rows(name: str) -> Iterator[Row]:
-    foreseen = graphs.of_manifest(_cut(name, graphs.TRIAL_PARTS))
+    foreseen = graphs.of_manifest(_cut(name, graphs.TRIAL_PARTS).manifest)
     for parts in PARTS:
-        manifest = _cut(name, parts)
+        shards = _cut(name, parts)
+        manifest = shards.manifest
         real, planned = _ghosts(manifest), _ghosts(foreseen.manifest(parts))
         cut, shared = manifest.cut_edges / manifest.num_edges, graphs.of_manifest(manifest).shared
-        yield Row(name, parts, cut, foreseen.crossing(parts), real, planned, shared)
+        yield Row(name, parts, cut, foreseen.crossing(parts), real, planned, shared, *_read(shards))
 
 
-def _cut(name: str, parts: int) -> Manifest:
+def _cut(name: str, parts: int) -> ShardSet:
     config = Config().replace({"data.source": name, "data.parts": parts, "data.partitioner": "metis"})
-    return ShardSet.open(prepared.shards_of(config)).manifest
+    return ShardSet.open(prepared.shards_of(config))
+
+
+def _read(shards: ShardSet) -> tuple[float, float]:
+    """Of all ghosts, those with an edge into a training vertex, and as a plan has it of these counts."""
+    manifest, parts = shards.manifest, [shards.partition(p) for p in range(shards.manifest.num_partitions)]
+    trains = [np.asarray(part.split[:, 0]) == TRAIN for part in parts]
+    number = sum(len(part.ghosts_in) for part in parts)
+    read = sum(int(ghosts_into(part, train).sum()) for part, train in zip(parts, trains, strict=True))
+    share = sum(int(train.sum()) for train in trains) / manifest.num_vertices
+    step = Step(Kind.SC, 0, of_loss=True)
+    return read / number, scale.share_of_ghosts(step, share, manifest.cut_edges / number)
 
 
 def _ghosts(manifest: Manifest) -> float:
@@ -95,11 +114,13 @@ def _ghosts(manifest: Manifest) -> float:
 
 
 def _show(rows: Sequence[Row]) -> None:
-    table = Table("graph", "parts", "edges cut", "planned", "ghosts", "planned", "planned / real")
+    heads = ("edges cut", "planned", "ghosts", "planned", "planned / real", "read by the loss", "planned")
+    table = Table("graph", "parts", *heads)
     for row in rows:
         cuts, ghosts = (f"{row.cut:.3f}", f"{row.planned_cut:.3f}"), (f"{row.ghosts:,.0f}", f"{row.planned:,.0f}")
-        table.add_row(row.graph, str(row.parts), *cuts, *ghosts, f"{row.planned / row.ghosts:.2f}")
-    Console(width=100).print(table)
+        read = f"{row.read:.4f}", f"{row.planned_read:.4f}"
+        table.add_row(row.graph, str(row.parts), *cuts, *ghosts, f"{row.planned / row.ghosts:.2f}", *read)
+    Console(width=120).print(table)
 
 
 if __name__ == "__main__":

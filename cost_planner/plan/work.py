@@ -28,7 +28,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from cost_planner import memory
+from cost_planner import memory, scale
 from cost_planner.plan.cards import ORDER_S, Card
 from cost_planner.plan.memory_traffic import INDEX_BYTES, Bandwidth
 from cost_planner.plan.parts import LinkRate
@@ -104,6 +104,7 @@ class Counts:
     edges: float  # in-edges: an undirected edge counts twice
     ghosts: float  # rows that come from others
     filled: float = 1.0  # of the features, gathered once, the share that is stored; 1: they are dense
+    crossing: float = 1.0  # edges from a ghost, on average
 
     @classmethod
     def of(cls, manifest: Manifest) -> Counts:
@@ -119,6 +120,7 @@ class Counts:
             float(np.mean([entry.in_edges for entry in entries])),
             float(np.mean([entry.ghosts_in for entry in entries])),
             filled,
+            sum(entry.cut_edges for entry in entries) / max(1, sum(entry.ghosts_in for entry in entries)),
         )
 
 
@@ -201,7 +203,7 @@ def work_of(
     def scatter(step: Step, columns: int) -> StepWork:
         others = max(1, counts.parts - 1)
         peers = to_peers * columns * stored / others if counts.parts > 1 else 0.0
-        peers *= train if step.of_loss else 1.0
+        peers *= scale.share_of_ghosts(step, train, counts.crossing)
         host, on_card = n + to_peers, 0.0
         if card is not None and step.operator in ON_GPU:
             # Own rows go there, those for peers come back, and those of ghosts go there.

@@ -246,10 +246,13 @@ class Staged:
             if all(reads_nothing_else(reader, step.writes[0]) for reader in readers[step.writes[0]])
         }
         gradients = {f"d{slot}" for slot in marked}
+        others = {step.gathers for step in steps if step.kind in (Kind.GA, Kind.AE) and step.writes[0] not in marked}
 
         def is_of_loss(step: Step) -> bool:
             if step.kind is Kind.GA:
                 return step.writes[0] in marked
+            if step.kind is Kind.SC:
+                return step.publishes not in others
             return not gradients.isdisjoint((step.gathers, step.publishes))
 
         return [replace(step, of_loss=True) if is_of_loss(step) else step for step in steps]

@@ -33,6 +33,10 @@ def edges_to(edges: Edges, bounds: list[tuple[int, int]], interval: int) -> list
     return [int(((columns >= low) & (columns < high)).sum()) for low, high in bounds]
 
 
+def neighbours(edges: Edges, row: int) -> Array:
+    return np.asarray(edges.indices[edges.indptr[row] : edges.indptr[row + 1]])
+
+
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("inductive", [False, True])
 def test_dropped_rows_are_made_up_for_along_the_edges_that_training_sees(tmp_path: Path, inductive: bool, loops: bool):
@@ -69,7 +73,7 @@ def test_only_rows_of_the_features_width_are_features(tmp_path: Path):
 
 @pytest.mark.parametrize("directed", [False, True])
 def test_where_only_the_loss_gathers_the_rows_of_training_vertices_alone_travel(tmp_path: Path, directed: bool):
-    graph = random_graph(n=60)
+    graph = random_graph(seed=1, n=60, edges=300)
     shards = prepare(graph, tmp_path / "shards", parts=2, directed=directed)
     both = [shards.partition(p) for p in range(2)]
     bounds = [bounds_of(len(shard.vertices), 2) for shard in both]
@@ -81,6 +85,8 @@ def test_where_only_the_loss_gathers_the_rows_of_training_vertices_alone_travel(
         for send in sender.greet():
             assert isinstance(send.message, GhostMap)
             receiver.add_map(send.message)
+    for one in (here, there):
+        one.map_loss()
     shard = both[0]
     split = {int(v): int(role) for one in both for v, role in zip(one.vertices, one.split[:, 0], strict=True)}
     assert [split[int(v)] == TRAIN for v in shard.ghosts_out] == here.trains.tolist()
@@ -96,6 +102,19 @@ def test_where_only_the_loss_gathers_the_rows_of_training_vertices_alone_travel(
         assert table[here.places(backward=True, of_loss=True)[2 + local]].tolist() == sent.tolist()
         travelled += len(rows)
     assert 0 < travelled < len(shard.ghosts_out)
+    table, travelled = np.append(shard.vertices, shard.ghosts_in), 0
+    into = {int(table[c]) for v in np.flatnonzero(trains(shard)) for c in neighbours(shard.in_edges, v)}
+    for local in range(2):
+        rows = there.rows_for(0, local, backward=False, of_loss=True)
+        every = there.rows_for(0, local, backward=False, of_loss=False)
+        if rows is None or every is None:
+            assert rows is every
+            continue
+        sent = both[1].vertices[rows]
+        assert sent.tolist() == [v for v in both[1].vertices[every] if int(v) in into]
+        assert table[here.places(backward=False, of_loss=True)[2 + local]].tolist() == sent.tolist()
+        travelled += len(rows)
+    assert 0 < travelled < len(shard.ghosts_in)
 
 
 def test_a_map_with_fewer_flags_than_vertices_is_refused(tmp_path: Path):
