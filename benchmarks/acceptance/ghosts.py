@@ -2,8 +2,8 @@
 
     SIAFU_DATA=… python -m benchmarks.acceptance.ghosts
 
-METIS, into 2, 8 and 16 parts. And the share of them whose rows the loss's gather reads (docs/adr/0038). Exit code 1 if half of the predictions are not within 20%, or one is off by more than
-1.75 times.
+METIS, into 2, 8 and 16 parts; and the share of them whose rows the loss's gather reads (docs/adr/0038). Exit code 1 if
+half of the predicted numbers are not within 20%, or one is off by more than 1.75 times.
 """
 
 from __future__ import annotations
