@@ -1,6 +1,6 @@
 """The command line: a table of verbs, loaded when called."""
 
-from siafu import extras, start
+from siafu import start
 
 start.without_working_folder()  # before anything else is imported: ``python -m siafu`` has put it first
 
@@ -198,13 +198,7 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
     for word, (module, what) in program.verbs.items():
         parsers[word] = verb = verbs.add_parser(word, help=what)
         if word == chosen:  # only then is its module needed
-            try:
-                importlib.import_module(module).add_arguments(verb)
-            except ModuleNotFoundError as error:
-                if error.name is None or error.name.startswith(module.partition(".")[0]):
-                    raise
-                # A package of an extra that is not installed.
-                verb.error(f"it needs {error.name}, which is not installed: {extras.install('aws', 'infra')}")
+            importlib.import_module(module).add_arguments(verb)
         verb.add_argument("-v", "--verbose", action="store_true", help="print the log and remote tracebacks on stderr")
         verb.shorten()
     args, unknown = parser.parse_known_args(argv)

@@ -84,9 +84,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**options, allow_abbrev=False, formatter_class=_formatter)
 
     def shorten(self) -> None:
-        """Once all flags are there."""
-        if self.brief:
-            self.add_argument("--help-all", action=_HelpAll, help="show every flag, and exit")
+        """Once all flags are there. Every verb knows --help-all, also where --help shows all."""
+        shown = "show every flag, and exit" if self.brief else argparse.SUPPRESS
+        self.add_argument("--help-all", action=_HelpAll, help=shown)
 
     def format_help(self) -> str:
         if not self.brief:
