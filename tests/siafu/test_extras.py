@@ -117,7 +117,7 @@ AT_USE = {
     "cost --refresh-prices new.csv": "aws",
     "train --on aws --quiet": "aws",
     "train --on ray --quiet": "ray",
-    "train edges.csv --quiet": "data",
+    "train edges.csv --features random:4 --quiet": "data",
     "baseline pipegcn": "gpu",
     "prepare digits --inspect --plot it.png": "plot",
 }
