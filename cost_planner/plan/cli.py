@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cost_planner.plan import assumptions, check, cuts, graphs, here, ranking, show
+from cost_planner.plan import answer, assumptions, check, cuts, graphs, here, ranking, show
 from cost_planner.plan import epochs as needs
 from cost_planner.plan.asked import BACKENDS, CONCURRENCY, MEMORIES_MB, Asked, Backend, Mode
 from cost_planner.plan.calibration import Calibration
@@ -114,7 +114,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--within-time", metavar="TIME", help="show the cheapest option within this time: 90, 30m, 2h")
     group.add_argument("--within-usd", type=float, metavar="USD", help="show the fastest option within this cost")
     group.add_argument(
-        "--top", type=int, default=TOP, metavar="N", help=f"options to show, besides the Pareto front [{TOP}]"
+        "--top",
+        type=int,
+        metavar="N",
+        help=f"options to show, besides the Pareto front [{answer.FEW}; {TOP} with --why or --json]",
+    )
+    group.add_argument(
+        "--why",
+        action="store_true",
+        help="show what the answer rests on: memory, quotas, Lambdas, GPUs, assumptions with their sources",
     )
     group.add_argument(
         "--plot",
@@ -171,26 +179,41 @@ def main(args: argparse.Namespace) -> int:
         catalogue = Catalogue(asked)
         if not catalogue.options:
             raise ConfigError(f"nothing fits: {catalogue.why_nothing_fits}")
-        found = Ranking(catalogue.options, calibration.error, limits, max(1, args.top), ranking.BUDGET)
+        found = Ranking(catalogue.options, calibration.error, limits, max(1, args.top or TOP), ranking.BUDGET)
         lambdas = lambdas_on(asked, found.predicted)
         if_cut = cuts.of(asked, found.predicted[0])
         on_this = here.of(asked, calibration.memory) if args.here else []
     if args.plot:
         from cost_planner.plan import figure  # matplotlib is not everybody's
 
-        figure.draw(found, show.title(asked.graph, asked.config), Path(args.plot))
+        figure.draw(found, answer.title(asked.graph, asked.config), Path(args.plot))
     gpus = assumptions.of_gpus(asked, found.predicted[0], catalogue.card_of_one())
     taken = assumptions.of(asked, calibration, found.shown, date.today())
     told = [*taken, *if_cut, assumptions.quota_note()]
+    caveats = [*assumptions.caveats(asked, calibration, found.shown, date.today()), *if_cut]
     if args.json:
         print(json.dumps({**_found(asked, catalogue, found, lambdas, gpus, told), "here": show.here_json(on_this)}))
     else:
-        console = Console(width=None if Console().is_terminal else 150)
-        if on_this:
-            show.here(console, on_this, calibration)
-        show.plan(
-            console, asked.graph, asked.config, found, catalogue.dropped, len(catalogue.options), lambdas, gpus, told
+        console = Console(width=None if Console().is_terminal else 80)
+        rows = found.shown if args.why or args.top else found.rows(answer.FEW)
+        planned = answer.Planned(
+            asked.graph,
+            asked.config,
+            found,
+            rows,
+            catalogue.dropped,
+            len(catalogue.options),
+            lambdas,
+            gpus,
+            caveats,
+            told,
         )
+        if on_this:
+            answer.here(console, on_this, calibration)
+        answer.brief(console, planned)
+        if args.why:
+            answer.why(console, planned)
+        answer.ending(console, planned, why=args.why)
     return 0
 
 
