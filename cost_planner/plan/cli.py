@@ -190,12 +190,12 @@ def main(args: argparse.Namespace) -> int:
     gpus = assumptions.of_gpus(asked, found.predicted[0], catalogue.card_of_one())
     taken = assumptions.of(asked, calibration, found.shown, date.today())
     told = [*taken, *if_cut, assumptions.quota_note()]
-    caveats = [*assumptions.caveats(asked, calibration, found.shown, date.today()), *if_cut]
     if args.json:
         print(json.dumps({**_found(asked, catalogue, found, lambdas, gpus, told), "here": show.here_json(on_this)}))
     else:
         console = Console(width=None if Console().is_terminal else 80)
         rows = found.shown if args.why or args.top else found.rows(answer.FEW)
+        caveats = [*assumptions.caveats(asked, calibration, rows, date.today()), *if_cut]
         planned = answer.Planned(
             asked.graph,
             asked.config,

@@ -71,8 +71,6 @@ def test_the_answer_comes_first_and_fits_80_columns(capsys):
         "(L-1216C47A)",
         "Left out: ",
         "nobody has measured EC2 or Lambda yet",
-        "installs no GPU driver",
-        "GPU figures are assumed, not measured",
         "so their times are too fast",
         "Prices of us-east-1",
         "The cut is not known: ",
