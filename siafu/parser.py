@@ -140,6 +140,17 @@ def is_common(action: argparse.Action) -> bool:
     return bool(vars(action).get("common"))
 
 
+def offer(action: argparse.Action, values: Collection[str]) -> argparse.Action:
+    """As one whose values a shell completes, where its metavar does not list them."""
+    vars(action)["offered"] = tuple(values)
+    return action
+
+
+def offered(action: argparse.Action) -> tuple[str, ...]:
+    found: tuple[str, ...] = vars(action).get("offered", ())
+    return found
+
+
 def _formatter(prog: str) -> argparse.HelpFormatter:
     width = min(shutil.get_terminal_size().columns, 110) - 2
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=width)
