@@ -151,9 +151,16 @@ def offered(action: argparse.Action) -> tuple[str, ...]:
     return found
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):  # argparse forgets that verbs are indented
+            self._action_max_length += self._indent_increment
+
+
 def _formatter(prog: str) -> argparse.HelpFormatter:
     width = min(shutil.get_terminal_size().columns, 110) - 2
-    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=width)
+    return _Help(prog, max_help_position=36, width=width)
 
 
 def meant_flag(flag: str, known: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -24,6 +24,7 @@ from cost_planner.plan.graphs import Graph
 from cost_planner.plan.lambdas import Lambdas, lambdas_on
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Limits, Ranking
+from graph_data import source_flags
 from graph_data.inspection import plot
 from run_coordinator import cli, run_config
 from siafu.config import Config
@@ -38,6 +39,7 @@ TOP = 10
 
 EXAMPLES = """examples:
   siafu plan cora --epochs 100                        a source of siafu train, or shards
+  siafu plan follows.csv --features users.csv --labels users.csv#job
   siafu plan shards/mine --within-time 2h --within-usd 20
   siafu plan --vertices 65.6M --edges 3.6B --features 32 --classes 50 --model gcn --hidden 32
   siafu plan cora --like runs/20261122-cora-gcn-pipe  as many epochs as this run needed
@@ -61,13 +63,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_common(parser)
     group = parser.add_argument_group("a graph given by its counts, such as 65.6M, 3.6B or 32")
     for name in COUNTS:
-        group.add_argument(f"--{name}", metavar="N", help=f"number of {name}")
+        of_source = "; with SOURCE: a FILE of them, or random:F" if name == "features" else ""
+        group.add_argument(f"--{name}", metavar="N", help=f"number of {name}{of_source}")
     group.add_argument(
         "--cut",
         type=float,
         metavar="X",
         help=f"share of edges between servers, for many servers [{graphs.CUT:g}]",
     )
+    source_flags.add_to(parser, COUNTS)
     group = parser.add_argument_group("training")
     for name in SHARED:
         cli.add_flag(group, name, run_config.SHORT[name])
@@ -242,10 +246,11 @@ def _say_checks(args: argparse.Namespace, calibration: Calibration) -> int:
 
 def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
     short = {name: getattr(args, name) for name in SHARED if getattr(args, name) is not None}
+    tables = _tables(args)
     config = run_config.resolve(
-        args.source, args.config, run_config.settings_of(args.set), short, args.preset, many=True
+        args.source, args.config, run_config.settings_of(args.set), short | tables, args.preset, many=True
     )
-    graph = _graph(args, config)
+    graph = _graph(args, config, tables)
     if not args.source:
         config = replace(config, data=replace(config.data, source=""))
     if args.like:
@@ -276,8 +281,18 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
     )
 
 
-def _graph(args: argparse.Namespace, config: Config) -> Graph:
-    told = {name: getattr(args, name) for name in COUNTS if getattr(args, name) is not None}
+def _tables(args: argparse.Namespace) -> dict[str, str]:
+    """Options of the source. ConfigError where there is none."""
+    found = source_flags.given(args)
+    if not args.source or (args.features or "0")[0].isdecimal():
+        found.pop("features", None)  # a count
+    if found and not args.source:
+        raise ConfigError(f"--{next(iter(found)).replace('_', '-')} is for SOURCE, and there is none")
+    return found
+
+
+def _graph(args: argparse.Namespace, config: Config, tables: Collection[str]) -> Graph:
+    told = {name: getattr(args, name) for name in COUNTS if getattr(args, name) is not None and name not in tables}
     if args.source and told:
         raise ConfigError(f"--{next(iter(told))}: {args.source} already has counts; leave the flag out")
     if told:

@@ -147,6 +147,17 @@ def test_a_model_that_was_not_calibrated_is_said_to_be_counted_too_fast(capsys):
         assert any("too fast" in line for line in json.loads(capsys.readouterr().out)["assumptions"]) == told
 
 
+def test_tables_are_named_as_for_siafu_train(tmp_path, capsys):
+    (tmp_path / "follows.csv").write_text("who,to_whom\n1,2\n2,3\n3,4\n4,1\n")
+    (tmp_path / "users.csv").write_text("id,age,size,job\n1,5,1,x\n2,6,2,y\n3,7,2,x\n4,7,2,z\n")
+    argv = ["plan", str(tmp_path / "follows.csv"), "--src", "to_whom", "--dst", "who"]
+    argv += ["--features", f"{tmp_path}/users.csv#age,size", "--labels", f"{tmp_path}/users.csv#job"]
+    few = ["--backend", "cpu", "--mode", "pipe", "--instance", "c8g.2xlarge", "--servers", "1"]
+    assert main([*argv, *few, "--set", f"data.cache_dir={tmp_path}/cache", "--json"]) == 0
+    graph = json.loads(capsys.readouterr().out)["graph"]
+    assert (graph["vertices"], graph["features"], graph["classes"]) == (4, 2, 3)
+
+
 def test_calibrating_alone_says_what_was_found(capsys, monkeypatch):
     found = Calibration(error=0.07, machine="two cores")
     monkeypatch.setattr("cost_planner.plan.calibrate.calibrate", lambda console: found)
@@ -172,6 +183,8 @@ def test_another_machines_calibration_is_taken(tmp_path, capsys):
         (["plan"], "no graph: give SOURCE, or --vertices"),
         (["plan", "--vertices", "10k"], "--edges, --features, --classes missing: without SOURCE, give all four counts"),
         (["plan", "digits", "--edges", "10k"], "digits already has counts"),
+        (["plan", "digits", "--features", "64"], "digits already has counts"),
+        ([*FRIENDSTER, "--labels", "users.csv#job"], "--labels is for SOURCE, and there is none"),
         ([*FRIENDSTER, "--backend", "tpu"], "must be of cpu, lambda, gpu, vanilla"),
         (
             [*FRIENDSTER, "--backend", "gpu", "--instance", "g4dn.xlarge", "--servers", "1"],
