@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from graph_data import source_flags
 from graph_data.counts import counts_of
 from graph_data.partitioners import PARTITIONERS, partition
 from graph_data.prepare import found_in
@@ -33,6 +34,7 @@ The last line on stdout is the name of a source that reads the result again.
 
 examples:
   siafu convert digits --to csv --out digits-csv
+  siafu convert follows.csv --features users.csv --labels users.csv#job --to npz --out follows
   siafu convert cora --to bsnap --parts 4 --out data/cora
   siafu convert data/cora --to pyg --tidy --out cora-pyg
 """
@@ -58,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="with --parts: of the partitioner [0]")
     parser.add_argument("--json", action="store_true", help="print one JSON object with the counts")
+    source_flags.add_to(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -65,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(f"format {args.to!r} is not one of {', '.join(SINKS)}")
     if args.parts and args.to != "bsnap":
         raise ConfigError(f"--parts {args.parts} is for --to bsnap, not {args.to}")
-    graph = loaded(args.source)
+    graph = loaded(source_flags.with_options(args.source, source_flags.given(args)))
     before = counts_of(graph)
     _say(f"{graph.name}: {before.line()}")
     for note in graph.notes:

@@ -26,6 +26,7 @@ from graph_data.sources.folders import DATA_VARIABLE, data_folders
 from graph_data.sources.names import resolve
 from siafu import extras
 from siafu.errors import ConfigError, DownloadError
+from siafu.parser import offer
 
 EXAMPLES = f"""Without NAME it lists what there is. NAME.npz is written to the folder that ${DATA_VARIABLE} names,
 else to data/: there the other commands find NAME. A download that was stopped goes on where it was;
@@ -42,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu get [NAME] [--json]"
     parser.description = "Fetch a public graph and convert it to NAME.npz in the data folder."
     parser.epilog = EXAMPLES
-    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="the graph; default: list them")
+    name = parser.add_argument("name", nargs="?", default="", metavar="NAME", help="the graph; default: list them")
+    offer(name, [*graphs(), *OGB])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

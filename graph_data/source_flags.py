@@ -1,7 +1,7 @@
 """Flags that are options of a source: the tables of an edge list, and what their columns are.
 
 Every verb that takes a graph takes them from this one table: ``prepare``, ``train``, ``search``, ``value``,
-``baseline``, and ``predict`` for its ``--graph``.
+``baseline``, ``convert``, ``plan``, and ``predict`` for its ``--graph``.
 """
 
 from __future__ import annotations

@@ -10,13 +10,16 @@ import typing
 from collections.abc import Iterator, Sequence
 
 from graph_data import source_flags
+from graph_data.partitioners import PARTITIONERS
 from run_coordinator import api, prepared, presets, repeat, run_config
+from run_coordinator.loggers import LOGGERS
 from run_coordinator.recovery import guard
 from run_coordinator.run import Run
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError
-from siafu.parser import Parser, mark
+from siafu.models import MODELS
+from siafu.parser import Parser, mark, offer
 from siafu.pricing.meter import BUDGET, LIMITS
 from siafu.progress import Display, dollars, summary, written
 from siafu.run_files import CONFIG
@@ -30,6 +33,9 @@ GROUPS = {
     "lambda": "Lambdas",
     "run": "run directory",
 }
+
+#: Names that shells complete, of settings whose type lists none.
+NAMES = {"model.name": MODELS, "data.partitioner": PARTITIONERS, "run.loggers": LOGGERS}
 
 #: Exit code of a run that its budget or its time has stopped: what it has learnt is saved.
 EXIT_AT_LIMIT = 3
@@ -161,6 +167,7 @@ def add_flag(
     action = group.add_argument(f"--{name.replace('_', '-')}", dest=name, **options)
     if configs.settings(of)[key].common:
         mark(action)
+    offer(action, _choices(key, of) or NAMES.get(key, ()))
 
 
 def main(args: argparse.Namespace) -> int:

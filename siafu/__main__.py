@@ -1,6 +1,6 @@
 """The command line: a table of verbs, loaded when called."""
 
-from siafu import extras, start
+from siafu import start
 
 start.without_working_folder()  # before anything else is imported: ``python -m siafu`` has put it first
 
@@ -14,7 +14,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
@@ -55,6 +55,7 @@ VERBS = {
     "attach": ("infra.verbs.attach", "follow a run on AWS that another terminal started, and fetch its results"),
     "cost": ("infra.verbs.cost", "show what a run has cost, by part"),
     "clean": ("run_coordinator.past_runs.clean", "show, and remove, prepared graphs that are kept, and old runs"),
+    "completion": ("siafu.completion", "print a script that completes siafu's words in a shell"),
     "doctor": ("run_coordinator.doctor", "check what this machine can do and what is missing"),
 }
 
@@ -183,35 +184,37 @@ def _say(args: argparse.Namespace, program: Program, error: Exception, text: str
     print(f"{program.name} {args.verb}: {text}", file=sys.stderr)
 
 
-def _parse(argv: list[str], program: Program) -> argparse.Namespace:
+def parsers(program: Program, whole: Collection[str]) -> tuple[Parser, dict[str, Parser]]:
+    """That of the command line, and those of its verbs: ``whole`` ones with all their flags, of which modules are
+    imported."""
     name = program.name
     parser = Parser(
         prog=name, usage=f"{name} VERB [--help] ...", epilog=program.epilog, description=program.description
     )
     parser.add_argument("--version", action="version", version=f"siafu {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog=name)
-    chosen = next((word for word in argv if not word.startswith("-")), None)
-    if chosen is not None and chosen not in program.verbs:
-        every = f": must be one of {', '.join(program.verbs)}"
-        parser.error(f"{chosen}: no such verb{meant_verb(chosen, program.verbs, OTHER_VERBS) or every}")
-    parsers = {}
+    found = {}
     for word, (module, what) in program.verbs.items():
-        parsers[word] = verb = verbs.add_parser(word, help=what)
-        if word == chosen:  # only then is its module needed
-            try:
-                importlib.import_module(module).add_arguments(verb)
-            except ModuleNotFoundError as error:
-                if error.name is None or error.name.startswith(module.partition(".")[0]):
-                    raise
-                # A package of an extra that is not installed.
-                verb.error(f"it needs {error.name}, which is not installed: {extras.install('aws', 'infra')}")
+        found[word] = verb = verbs.add_parser(word, help=what)
+        if word in whole:
+            importlib.import_module(module).add_arguments(verb)
         verb.add_argument("-v", "--verbose", action="store_true", help="print the log and remote tracebacks on stderr")
         verb.shorten()
+    return parser, found
+
+
+def _parse(argv: list[str], program: Program) -> argparse.Namespace:
+    name = program.name
+    chosen = [word for word in argv if not word.startswith("-")][:1]
+    parser, verbs = parsers(program, chosen)
+    if chosen and chosen[0] not in program.verbs:
+        every = f": must be one of {', '.join(program.verbs)}"
+        parser.error(f"{chosen[0]}: no such verb{meant_verb(chosen[0], program.verbs, OTHER_VERBS) or every}")
     args, unknown = parser.parse_known_args(argv)
     if args.verb is None:
         parser.print_help(sys.stderr)
         parser.exit(2)
-    verb = parsers[args.verb]
+    verb = verbs[args.verb]
     # At its first word argparse takes every positional that may be missing for missing;
     # words after a flag are left over.
     for action in verb._actions:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 
+from siafu.errors import ConfigError
 from siafu.start import ROOT
+
+
+@contextlib.contextmanager
+def needed(extra: str, what: str = "it") -> Iterator[None]:
+    """Around imports of modules that need an extra, where a verb begins its work: its --help needs none. ConfigError
+    that says how to install what ``what`` needs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or os.path.isdir(os.path.join(ROOT, error.name.partition(".")[0])):
+            raise  # a file of ours
+        raise ConfigError(f"{what} needs {error.name}, which is not installed: {install(extra)}") from None
 
 
 def install(*extras: str) -> str:

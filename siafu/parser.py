@@ -84,9 +84,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**options, allow_abbrev=False, formatter_class=_formatter)
 
     def shorten(self) -> None:
-        """Once all flags are there."""
-        if self.brief:
-            self.add_argument("--help-all", action=_HelpAll, help="show every flag, and exit")
+        """Once all flags are there. Every verb knows --help-all, also where --help shows all."""
+        shown = "show every flag, and exit" if self.brief else argparse.SUPPRESS
+        self.add_argument("--help-all", action=_HelpAll, help=shown)
 
     def format_help(self) -> str:
         if not self.brief:
@@ -140,9 +140,27 @@ def is_common(action: argparse.Action) -> bool:
     return bool(vars(action).get("common"))
 
 
+def offer(action: argparse.Action, values: Collection[str]) -> argparse.Action:
+    """As one whose values a shell completes, where its metavar does not list them."""
+    vars(action)["offered"] = tuple(values)
+    return action
+
+
+def offered(action: argparse.Action) -> tuple[str, ...]:
+    found: tuple[str, ...] = vars(action).get("offered", ())
+    return found
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):  # argparse forgets that verbs are indented
+            self._action_max_length += self._indent_increment
+
+
 def _formatter(prog: str) -> argparse.HelpFormatter:
     width = min(shutil.get_terminal_size().columns, 110) - 2
-    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=width)
+    return _Help(prog, max_help_position=36, width=width)
 
 
 def meant_flag(flag: str, known: Sequence[str]) -> str:

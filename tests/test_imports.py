@@ -79,6 +79,7 @@ ONLY_IN = {
         "cost_planner/",
         "benchmarks/",
     ),
+    "shtab": ("siafu/completion.py",),
     "safetensors": ("siafu/model_file.py", "run_coordinator/", "cost_planner/", "benchmarks/", "gpu_baselines/"),
     "scipy": (
         "graph_data/",

@@ -15,6 +15,7 @@ from cost_planner.plan.options import START_S, USABLE
 from cost_planner.plan.ranking import Predicted
 from cost_planner.scale import AWS, GB, SETTINGS
 from cost_planner.value import break_even
+from siafu.config import Config
 from siafu.models import operators
 from siafu.places import CORE_MB
 from siafu.pricing import prices
@@ -28,8 +29,6 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
     slower = {cores.family(one.option.machine): cores.cores_of(one.option.machine) for one in shown}
     speeds = ", ".join(f"{name} {found.speed:g}" for name, found in sorted(slower.items()))
     evaluated = config.train.eval_every
-    most = max(one.option.in_pipe.servers for one in shown)
-    as_of = min((one.cost.as_of for one in shown), default="")
     ratios = ", ".join(f"s={s} {epochs.ratio('async', s):.2f}" for s in epochs.PAPER)
     return [
         (
@@ -59,27 +58,50 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         f"{AWS.s3_bytes_per_s / 1e6:.0f} MB/s from S3; the deployment lasts as long as the run.",
         "Evaluation: "
         + (f"every {'epoch' if evaluated == 1 else f'{evaluated} epochs'}." if evaluated else "none while training."),
-        (
-            f"Prices of {config.lambdas.region}, {'spot' if config.cloud.spot else 'on demand'}, "
-            f"{as_of}{prices.age(as_of, today)}."
-        ),
-        *(
-            [f"docs/scale.md covers up to {MOST_LOOKED_AT} servers; this plan has options with {most}."]
-            if most > MOST_LOOKED_AT
-            else []
-        ),
+        _of_prices(config, shown, today),
+        *_of_many_servers(shown),
         *_of_cards(asked, shown),
-        *(
-            [
-                (
-                    "Attention and typed edges are planned like gcn's sums over edges, which were calibrated, so "
-                    "their times are too fast."
-                )
-            ]
-            if operators(config.model.name) - {"linear"}
-            else []
-        ),
+        *_of_attention(config),
     ]
+
+
+def caveats(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today: date) -> list[str]:
+    """Of these sentences, those that may change what the reader decides."""
+    return [
+        f"Speeds are those of {calibration.machine}: nobody has measured EC2 or Lambda yet.",
+        _of_prices(asked.config, shown, today),
+        *_of_many_servers(shown),
+        *_of_driver(shown),
+        *_of_attention(asked.config),
+    ]
+
+
+def _of_prices(config: Config, shown: Sequence[Predicted], today: date) -> str:
+    as_of = min((one.cost.as_of for one in shown), default="")
+    bought = "spot" if config.cloud.spot else "on demand"
+    return f"Prices of {config.lambdas.region}, {bought}, {as_of}{prices.age(as_of, today)}."
+
+
+def _of_many_servers(shown: Sequence[Predicted]) -> list[str]:
+    most = max(one.option.in_pipe.servers for one in shown)
+    if most <= MOST_LOOKED_AT:
+        return []
+    return [f"docs/scale.md covers up to {MOST_LOOKED_AT} servers; this plan has options with {most}."]
+
+
+def _of_attention(config: Config) -> list[str]:
+    if not operators(config.model.name) - {"linear"}:
+        return []
+    return [
+        "Attention and typed edges are planned like gcn's sums over edges, which were calibrated, so their times are "
+        "too fast."
+    ]
+
+
+def _of_driver(shown: Sequence[Predicted]) -> list[str]:
+    if all(one.option.backend != "gpu" for one in shown):
+        return []
+    return ["gpu: siafu deploy installs no GPU driver and no torch: prepare the image yourself."]
 
 
 def _of_chips(asked: Asked, calibration: Calibration, shown: Sequence[Predicted]) -> list[str]:
@@ -140,17 +162,13 @@ def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:
             f"{cards.ORDER_S * 1000:g} ms per operation, and {cards.START_S:.0f} s more to start. Times may be "
             "half as long or twice as long."
         ),
-        "Sums over edges assume no caches on GPUs; on CPUs, that the last-level cache holds its share of the rows.",
         *(
-            [
-                (
-                    "gpu: a GPU in each graph server, with the copies of graph_server/backends/gpu.py. siafu deploy "
-                    "installs no GPU driver and no torch: prepare the image yourself."
-                )
-            ]
+            ["gpu: a GPU in each graph server, with the copies of graph_server/backends/gpu.py."]
             if "gpu" in kinds
             else []
         ),
+        *_of_driver(shown),
+        "Sums over edges assume no caches on GPUs; on CPUs, that the last-level cache holds its share of the rows.",
         *(
             [
                 (

@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cost_planner.plan import assumptions, check, cuts, graphs, here, ranking, show
+from cost_planner.plan import answer, assumptions, check, cuts, graphs, here, ranking, show
 from cost_planner.plan import epochs as needs
 from cost_planner.plan.asked import BACKENDS, CONCURRENCY, MEMORIES_MB, Asked, Backend, Mode
 from cost_planner.plan.calibration import Calibration
@@ -24,6 +24,7 @@ from cost_planner.plan.graphs import Graph
 from cost_planner.plan.lambdas import Lambdas, lambdas_on
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Limits, Ranking
+from graph_data import source_flags
 from graph_data.inspection import plot
 from run_coordinator import cli, run_config
 from siafu.config import Config
@@ -38,6 +39,7 @@ TOP = 10
 
 EXAMPLES = """examples:
   siafu plan cora --epochs 100                        a source of siafu train, or shards
+  siafu plan follows.csv --features users.csv --labels users.csv#job
   siafu plan shards/mine --within-time 2h --within-usd 20
   siafu plan --vertices 65.6M --edges 3.6B --features 32 --classes 50 --model gcn --hidden 32
   siafu plan cora --like runs/20261122-cora-gcn-pipe  as many epochs as this run needed
@@ -61,13 +63,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_common(parser)
     group = parser.add_argument_group("a graph given by its counts, such as 65.6M, 3.6B or 32")
     for name in COUNTS:
-        group.add_argument(f"--{name}", metavar="N", help=f"number of {name}")
+        of_source = "; with SOURCE: a FILE of them, or random:F" if name == "features" else ""
+        group.add_argument(f"--{name}", metavar="N", help=f"number of {name}{of_source}")
     group.add_argument(
         "--cut",
         type=float,
         metavar="X",
         help=f"share of edges between servers, for many servers [{graphs.CUT:g}]",
     )
+    source_flags.add_to(parser, COUNTS)
     group = parser.add_argument_group("training")
     for name in SHARED:
         cli.add_flag(group, name, run_config.SHORT[name])
@@ -115,7 +119,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--within-time", metavar="TIME", help="show the cheapest option within this time: 90, 30m, 2h")
     group.add_argument("--within-usd", type=float, metavar="USD", help="show the fastest option within this cost")
     group.add_argument(
-        "--top", type=int, default=TOP, metavar="N", help=f"options to show, besides the Pareto front [{TOP}]"
+        "--top",
+        type=int,
+        metavar="N",
+        help=f"options to show, besides the Pareto front [{answer.FEW}; {TOP} with --why or --json]",
+    )
+    group.add_argument(
+        "--why",
+        action="store_true",
+        help="show what the answer rests on: memory, quotas, Lambdas, GPUs, assumptions with their sources",
     )
     group.add_argument(
         "--plot",
@@ -173,26 +185,41 @@ def main(args: argparse.Namespace) -> int:
         catalogue = Catalogue(asked)
         if not catalogue.options:
             raise ConfigError(f"nothing fits: {catalogue.why_nothing_fits}")
-        found = Ranking(catalogue.options, calibration.error, limits, max(1, args.top), ranking.BUDGET)
+        found = Ranking(catalogue.options, calibration.error, limits, max(1, args.top or TOP), ranking.BUDGET)
         lambdas = lambdas_on(asked, found.predicted)
         if_cut = cuts.of(asked, found.predicted[0])
         on_this = here.of(asked, calibration.memory) if args.here else []
     if args.plot:
         from cost_planner.plan import figure  # matplotlib is not everybody's
 
-        figure.draw(found, show.title(asked.graph, asked.config), Path(args.plot))
+        figure.draw(found, answer.title(asked.graph, asked.config), Path(args.plot))
     gpus = assumptions.of_gpus(asked, found.predicted[0], catalogue.card_of_one())
     taken = assumptions.of(asked, calibration, found.shown, date.today())
     told = [*taken, *if_cut, assumptions.quota_note()]
     if args.json:
         print(json.dumps({**_found(asked, catalogue, found, lambdas, gpus, told), "here": show.here_json(on_this)}))
     else:
-        console = Console(width=None if Console().is_terminal else 150)
-        if on_this:
-            show.here(console, on_this, calibration)
-        show.plan(
-            console, asked.graph, asked.config, found, catalogue.dropped, len(catalogue.options), lambdas, gpus, told
+        console = Console(width=None if Console().is_terminal else 80)
+        rows = found.shown if args.why or args.top else found.rows(answer.FEW)
+        caveats = [*assumptions.caveats(asked, calibration, rows, date.today()), *if_cut]
+        planned = answer.Planned(
+            asked.graph,
+            asked.config,
+            found,
+            rows,
+            catalogue.dropped,
+            len(catalogue.options),
+            lambdas,
+            gpus,
+            caveats,
+            told,
         )
+        if on_this:
+            answer.here(console, on_this, calibration)
+        answer.brief(console, planned)
+        if args.why:
+            answer.why(console, planned)
+        answer.ending(console, planned, why=args.why)
     return 0
 
 
@@ -221,10 +248,11 @@ def _say_checks(args: argparse.Namespace, calibration: Calibration) -> int:
 
 def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
     short = {name: getattr(args, name) for name in SHARED if getattr(args, name) is not None}
+    tables = _tables(args)
     config = run_config.resolve(
-        args.source, args.config, run_config.settings_of(args.set), short, args.preset, many=True
+        args.source, args.config, run_config.settings_of(args.set), short | tables, args.preset, many=True
     )
-    graph = _graph(args, config)
+    graph = _graph(args, config, tables)
     if not args.source:
         config = replace(config, data=replace(config.data, source=""))
     if args.like:
@@ -255,8 +283,18 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
     )
 
 
-def _graph(args: argparse.Namespace, config: Config) -> Graph:
-    told = {name: getattr(args, name) for name in COUNTS if getattr(args, name) is not None}
+def _tables(args: argparse.Namespace) -> dict[str, str]:
+    """Options of the source. ConfigError where there is none."""
+    found = source_flags.given(args)
+    if not args.source or (args.features or "0")[0].isdecimal():
+        found.pop("features", None)  # a count
+    if found and not args.source:
+        raise ConfigError(f"--{next(iter(found)).replace('_', '-')} is for SOURCE, and there is none")
+    return found
+
+
+def _graph(args: argparse.Namespace, config: Config, tables: Collection[str]) -> Graph:
+    told = {name: getattr(args, name) for name in COUNTS if getattr(args, name) is not None and name not in tables}
     if args.source and told:
         raise ConfigError(f"--{next(iter(told))}: {args.source} already has counts; leave the flag out")
     if told:

@@ -35,6 +35,28 @@ def finding(predicted: Sequence[Predicted]) -> list[str]:
     return told
 
 
+def in_short(predicted: Sequence[Predicted]) -> list[str]:
+    """The best option in a sentence, and a sentence on the best of each other backend. ``predicted``: best first."""
+    best: dict[str, Predicted] = {}
+    for one in predicted:
+        best.setdefault(one.option.backend, one)
+    first, *others = best.values()
+    even = [NAMES[one.option.backend][0] for one in others if _even(first, one)]
+    behind = [one for one in others if not _even(first, one)]
+    option, advice = first.option, NAMES[first.option.backend][1] if behind and not even else "Best value"
+    found = [
+        f"{advice}: {option.name} on {option.machines} x {option.machine.name}{_lambdas(first)} takes "
+        f"{duration(first.seconds)} and {dollars(first.cost.usd)} for {option.epochs} epochs."
+    ]
+    told = [f"About even, within the error: {' and '.join(even)}."] if even else []
+    if behind:
+        ratios = ", ".join(f"{_ratio(first, one)} times that of {NAMES[one.option.backend][0]}" for one in behind)
+        told.append(f"Its value is {ratios}.")
+    if told and any(one.option.card for one in best.values()):
+        told.append("GPU figures are assumed, not measured.")
+    return [*found, " ".join(told)] if told else found
+
+
 def of_lambdas(found: Lambdas | None) -> list[str]:
     """Whether they pay on one cluster, and when they would."""
     if found is None:
@@ -112,10 +134,13 @@ def _ratio(first: Predicted, other: Predicted) -> str:
 
 def words(one: Predicted) -> str:
     option = one.option
-    lambdas = (
-        f", {one.simulated.environments} Lambdas of {option.config.lambdas.memory_mb} MB" if option.environments else ""
-    )
     return (
-        f"{option.name} on {option.machines} x {option.machine.name}{lambdas}: "
+        f"{option.name} on {option.machines} x {option.machine.name}{_lambdas(one)}: "
         f"{duration(one.seconds)}, {dollars(one.cost.usd)}"
     )
+
+
+def _lambdas(one: Predicted) -> str:
+    if not one.option.environments:
+        return ""
+    return f", {one.simulated.environments} Lambdas of {one.option.config.lambdas.memory_mb} MB"

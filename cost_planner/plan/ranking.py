@@ -130,8 +130,12 @@ class Ranking:
 
     @property
     def shown(self) -> list[Predicted]:
-        """The best, the Pareto front, and the answers: best first."""
-        found = _different(range(len(self.predicted)), [one.option for one in self.predicted], self.top)
+        """The best ``top``, the Pareto front, and the answers: best first."""
+        return self.rows(self.top)
+
+    def rows(self, top: int) -> list[Predicted]:
+        """As ``shown``, with another ``top``."""
+        found = _different(range(len(self.predicted)), [one.option for one in self.predicted], top)
         kept = {id(one) for one in [*(self.predicted[index] for index in found), *self.front]}
         limited = self.limits.seconds < math.inf, self.limits.usd < math.inf
         answers = zip(limited, (self.cheapest_within, self.fastest_within), strict=True)

@@ -1,28 +1,19 @@
-"""A plan as people and programs read it."""
+"""A plan as programs read it: JSON, and the command that trains its best option."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from rich.console import Console
-from rich.table import Column, Table
 
 from cost_planner import memory
 from cost_planner.plan import quotas
-from cost_planner.plan.calibration import Calibration
-from cost_planner.plan.finding import finding, of_lambdas, words
-from cost_planner.plan.graphs import Graph, short
 from cost_planner.plan.here import Here, fits
 from cost_planner.plan.lambdas import Lambdas
 from cost_planner.plan.options import CARD, Option
 from cost_planner.plan.ranking import Predicted, Ranking
 from cost_planner.scale import GIB
 from cost_planner.value.trained import name_of
-from siafu import allotment
 from siafu.config import Config
-from siafu.progress import dollars, duration
 
 ROLES = {
     memory.GRAPH_SERVERS: "graph_server",
@@ -30,7 +21,6 @@ ROLES = {
     memory.LAMBDAS: "environment",
     CARD: "gpu",
 }
-MARK, ASSUMED = "◆", "*"
 
 
 def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, Any]:
@@ -134,43 +124,6 @@ def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
-def plan(
-    console: Console,
-    graph: Graph,
-    config: Config,
-    ranking: Ranking,
-    dropped: Counter[str],
-    considered: int,
-    lambdas: Lambdas | None,
-    gpus: Sequence[Mapping[str, Any]],
-    assumptions: Sequence[str],
-) -> None:
-    shown, best = ranking.shown, ranking.predicted[0]
-    console.print(table(title(graph, config), shown, ranking, best))
-    console.print(_legend(ranking, considered), highlight=False)
-    for line in [*answers(ranking), *finding(ranking.predicted), *of_lambdas(lambdas), *_gpu_line(best, gpus)]:
-        console.print(line, highlight=False)
-    if dropped:
-        told = "; ".join(f"{reason} ({count:,})" for reason, count in dropped.most_common())
-        console.print(f"left out: {told}", highlight=False)
-    listed = Table.grid(padding=(0, 1))
-    for line in assumptions:
-        listed.add_row("-", line)
-    console.print("assumed:", highlight=False)
-    console.print(listed, highlight=False)
-    where = "on that machine" if best.option.backend == "vanilla" else "after siafu deploy with the same settings"
-    console.print(f"the first row, {where}:", highlight=False)
-    console.print(f"  {command(best.option)}", highlight=False, soft_wrap=True)
-
-
-def title(graph: Graph, config: Config) -> str:
-    """The graph and the model, in a line."""
-    widths = "-".join(map(str, (graph.features, *config.model.widths, graph.classes)))
-    if graph.name.startswith(short(graph.vertices)):
-        return f"{graph.name}, {config.model.name} {widths}"
-    return f"{graph.name}: {short(graph.vertices)} vertices, {short(graph.edges)} edges, {config.model.name} {widths}"
-
-
 def here_json(found: Sequence[Here]) -> list[dict[str, Any]]:
     """Runs on this machine, fastest first."""
     return [
@@ -189,106 +142,3 @@ def here_json(found: Sequence[Here]) -> list[dict[str, Any]]:
         }
         for one in found
     ]
-
-
-def here(console: Console, found: Sequence[Here], calibration: Calibration) -> None:
-    right = [Column(name, justify="right") for name in ("servers", "Lambdas", "epoch", "epochs", "in all", "GiB")]
-    told = Table(
-        Column("", no_wrap=True), *right, Column("limited by"), title=f"on this machine, {allotment.cores()} cores"
-    )
-    for one in found:
-        number = f"{one.simulated.environments}" if one.config.servers.backend == "lambda" else ""
-        held = f"{one.memory_bytes / GIB:.2g} of {allotment.memory_bytes() / GIB:.3g}" + " (too much)" * (not fits(one))
-        told.add_row(
-            name_of(one.config),
-            f"{one.config.data.parts}",
-            number,
-            duration(one.simulated.epoch_s),
-            f"{one.config.train.epochs}",
-            duration(one.seconds),
-            held,
-            one.limited_by,
-        )
-    console.print(told)
-    missing = "" if calibration.memory_gb_per_s else "; the bandwidth of memory is not measured and limits nothing"
-    console.print(
-        f"Speeds of {calibration.machine}, {calibration.measured}, to within {calibration.error:.0%}{missing}. siafu "
-        "plan --calibrate measures this machine.",
-        highlight=False,
-    )
-
-
-def table(title: str, shown: Sequence[Predicted], ranking: Ranking, best: Predicted) -> Table:
-    right = [
-        Column(name, justify="right", no_wrap=True)
-        for name in ("Lambdas", "epoch", "epochs", "in all", "dollars", "value", "GiB", "vCPUs")
-    ]
-    found = Table(
-        Column("", justify="right"),
-        Column("", no_wrap=True),
-        Column("servers", no_wrap=True),
-        *right,
-        Column("limited by"),
-        title=title,
-    )
-    for one in shown:
-        option = one.option
-        lambdas = f"{one.simulated.environments} x {option.config.lambdas.memory_mb} MB" if option.environments else ""
-        if option.environments and not option.config.lambdas.count:
-            lambdas = f"tuned, {option.config.lambdas.memory_mb} MB"
-        found.add_row(
-            MARK if one in ranking.front else "",
-            option.name + ASSUMED * bool(option.card),
-            f"{option.machines} x {option.machine.name}",
-            lambdas,
-            duration(one.epoch_s),
-            f"{option.epochs}",
-            duration(one.seconds),
-            dollars(one.cost.usd),
-            f"{one.value / best.value:.2f}",
-            _held(option),
-            f"{quotas.needed(option)['vcpus']}",
-            option.floors.limit,
-        )
-    return found
-
-
-def _held(option: Option) -> str:
-    """Of a graph server's memory, or of its GPU's."""
-    if option.card:
-        return f"{option.memory_gib[CARD]:.2g} of {option.card.memory_gib:.4g}"
-    return f"{option.memory_gib[memory.GRAPH_SERVERS]:.2g} of {option.machine.mem_gib:g}"
-
-
-def _legend(ranking: Ranking, considered: int) -> str:
-    assumed = f"; {ASSUMED}: GPU speed and memory from data sheets, times may be half or twice as long"
-    return (
-        f"value: 1 / (time x dollars), the best = 1. {MARK}: no option is both faster and cheaper. Times to within "
-        f"about {ranking.error:.0%}{assumed * any(one.option.card for one in ranking.shown)}. Smaller differences "
-        f"mean nothing. {considered:,} options compared, {len(ranking.predicted)} simulated."
-    )
-
-
-def answers(ranking: Ranking) -> list[str]:
-    """To --within-time and --within-usd."""
-    found, limits = [], ranking.limits
-    fastest = min(ranking.predicted, key=lambda one: one.seconds)
-    cheapest = min(ranking.predicted, key=lambda one: one.cost.usd)
-    if limits.seconds < float("inf"):
-        answer, asked = ranking.cheapest_within, f"cheapest within {duration(limits.seconds)}: "
-        found.append(asked + (words(answer) if answer else f"none; the fastest is {words(fastest)}"))
-    if limits.usd < float("inf"):
-        answer, asked = ranking.fastest_within, f"fastest within {dollars(limits.usd)}: "
-        found.append(asked + (words(answer) if answer else f"none; the cheapest is {words(cheapest)}"))
-    return found
-
-
-def _gpu_line(best: Predicted, gpus: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a GPU would have to do, whatever its speed is taken to be."""
-    fitting = [one for one in gpus if one["fits"]][:3]
-    if best.option.card or not gpus:
-        return []
-    if not fitting:
-        return [f"No single GPU has the {gpus[0]['memory_gib']:,.0f} GiB of memory that the run needs."]
-    told = ", ".join(f"{duration(one['break_even_epoch_s'])} ({one['instance']})" for one in fitting)
-    return [f"One machine with a GPU has the value of the first row if its epoch takes {told}."]

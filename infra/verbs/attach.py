@@ -8,10 +8,9 @@ import json
 from datetime import datetime, timezone
 from pathlib import Path
 
-from infra.machines import found, remote, runs
-from infra.machines.mailbox import Mailbox
 from infra.verbs.arguments import add_config, config_of
 from run_coordinator.cli import EXIT_AT_LIMIT
+from siafu import extras
 from siafu.errors import ConfigError
 from siafu.pricing.meter import LIMITS
 from siafu.progress import Display, summary
@@ -36,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     config = config_of(args)
+    with extras.needed("aws"):
+        from infra.machines import found, remote, runs
+        from infra.machines.mailbox import Mailbox
     there = found.find(config)
     mailbox = Mailbox(there.bucket, region=config.lambdas.region)
     asked = runs.named(mailbox, args.run)

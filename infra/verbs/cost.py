@@ -10,7 +10,6 @@ a deployment, while it goes on too.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -190,12 +189,9 @@ def _aligned(table: list[tuple[str, ...]]) -> Iterable[str]:
 def _refresh(path: Path, region: str) -> dict[str, Any]:
     """Write a list of today's prices of a region (``infra.pricelist.refresh``). ConfigError without boto3 or
     credentials: then nothing is written."""
-    try:
-        pricelist = importlib.import_module("infra.pricelist")
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"AWS is asked with {error.name}, which is not installed: {extras.install('aws')}") from None
-    found: dict[str, Any] = pricelist.refresh(path, region)
-    return found
+    with extras.needed("aws"):
+        from infra import pricelist
+    return pricelist.refresh(path, region)
 
 
 def _refreshed(found: Mapping[str, Any]) -> str:
@@ -212,9 +208,8 @@ def _newest(folder: Path) -> Path:
 
 
 def _fetch(config: Config, run: str, folder: Path) -> None:
-    """What is needed of a run on a deployment. By name: run directories are priced without boto3, too."""
-    found, runs, runfiles = (
-        importlib.import_module(f"infra.machines.{name}") for name in ("found", "runs", "runfiles")
-    )
+    """What is needed of a run on a deployment. Run directories are priced without boto3."""
+    with extras.needed("aws", f"{run}: no such directory; a run on a deployment"):
+        from infra.machines import found, runfiles, runs
     mailbox = found.mailbox_of(config)
     runfiles.Receiver(mailbox, runs.named(mailbox, run).run, folder).update(FILES)

@@ -1,213 +1,27 @@
-"""``siafu deploy``: makes a deployment on AWS, or goes on with one that was not finished.
-
-1. Templates are made first, without an account: what cannot be is known before anything costs money.
-2. What the account or the region does not have is known before anything is made:
-   environments, vCPUs, a zone with everything.
-3. The watchdog comes first: whoever loses the laptop from there on has a deployment that still removes itself.
-4. Then the bucket and the network. The function's package and what servers install are put into the bucket,
-   since what comes next is made of them.
-5. CloudFormation does the work and knows how far it is: a second deploy changes what is different and makes
-   what is missing. While a run goes on, it sets the watchdog's clock alone: a newer image of the system is
-   enough to replace the run's machines.
-"""
+"""``siafu deploy``: shows what a deployment will be and cost, asks, and has ``infra.creation`` make it."""
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from infra import cdk, deployment, limits, package, reaper, service, wheelhouse, zones
-from infra.cloud import ENDPOINT_VARIABLE, Cloud, speaking_plainly
-from infra.deployment import DATA, FIRST, PARTS, SECOND, Made
-from infra.machines import found, runs
-from infra.machines.mailbox import Mailbox
+from infra import deployment
+from infra.deployment import PARTS
 from infra.verbs import arguments, consent
+from siafu import extras
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError, PriceUnknown
+from siafu.errors import ConfigError, GnnError
 from siafu.pricing import cost, prices
-from siafu.pricing.cost import Cost
 
-#: What the open LocalStack really makes; of the rest it only says so.
-LOCAL_PARTS = ("data", "network", "function")
-BOOTSTRAP_STACK = "CDKToolkit"
-POLL_S, SETTLE_S = 5.0, 30 * 60.0
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a deployment will be."""
-
-    stacks: dict[str, dict[str, int]]  # stack -> resources of each type
-    usd_per_hour: dict[str, float]  # by part, while nothing runs
-    unknown: str  # why a price is missing; empty if none is
-    lambda_usd_per_hour: float  # on top, while all environments that may be are at work
-    as_of: str = ""  # the oldest price; empty if one is missing
-
-    @property
-    def total(self) -> float | None:
-        return None if self.unknown else sum(self.usd_per_hour.values())
-
-
-def plan(config: Config, made: Made, assembly: Path, parts: Sequence[str] = PARTS) -> Plan:
-    """Makes the templates in ``assembly``. Asks nobody. ConfigError if they cannot be made."""
-    cdk.check()
-    from infra import app
-
-    made_of = app.synthesize(config, made, assembly, parts)
-    stacks = {name: made_of[name] for name in deployment.stacks(config.cloud.name) if name in made_of}
-    standing, unknown = Cost(), ""
-    try:
-        standing = cost.standing(config)
-    except PriceUnknown as error:
-        unknown = str(error)
-    try:
-        environments = cost.lambda_per_hour(config, config.cloud.reserved)
-    except PriceUnknown:
-        environments = 0.0
-    return Plan(stacks, dict(standing.parts), unknown, environments, standing.as_of)
-
-
-def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say = lambda text: None) -> Made:
-    """Makes these parts, or brings them to what the config says. What a stack uses must be there or among them."""
-    cdk.check()
-    cdk.check_cli()
-    with speaking_plainly(f"deployment {cloud.name} in {cloud.region}"), tempfile.TemporaryDirectory() as folder:
-        assembly = Path(folder, "cdk.out")
-        if set(FIRST) <= set(parts) and (run := _run_that_goes_on(cloud)):
-            say(f"run {run} goes on: only the clock is set anew; deploy again when it is over to change anything else")
-            made = Made(_expiry(config), "", "", "")
-            plan(config, made, assembly, FIRST)
-            _deploy(cloud, assembly, deployment.stacks(cloud.name, FIRST), say)
-            return made
-        limits.check(config, cloud, parts, say)
-        config = zones.settle(config, cloud)
-        say("building the function's package, for minutes if its kernels are new, and what servers install")
-        config, made, files = _build(config, cloud, parts)
-        stacks = list(plan(config, made, assembly, parts).stacks)
-        _bootstrap(cloud, say)
-        _settle(cloud, deployment.stacks(cloud.name), say)
-        _deploy(cloud, assembly, _among(stacks, cloud.name, FIRST), say)
-        _deploy(cloud, assembly, _among(stacks, cloud.name, SECOND), say)
-        _upload(cloud, files, say)
-        _deploy(
-            cloud, assembly, _among(stacks, cloud.name, [one for one in PARTS if one not in (*FIRST, *SECOND)]), say
-        )
-    return made
-
-
-def _among(stacks: Sequence[str], name: str, parts: Sequence[str]) -> list[str]:
-    return [one for one in deployment.stacks(name, parts) if one in stacks]
-
-
-def _run_that_goes_on(cloud: Cloud) -> str:
-    """Its name; empty if the deployment has none, or is not there."""
-    data = deployment.stack(cloud.name, DATA)
-    if not reaper.states_of(cloud.client("cloudformation"), [data]):
-        return ""
-    bucket = deployment.bucket(cloud.name, cloud.account, cloud.region)
-    try:
-        return runs.under_way(runs.coordinator(Mailbox(bucket, endpoint=cloud.endpoint, region=cloud.region)))
-    except ConfigError:  # the stack has no bucket yet
-        return ""
-
-
-def _expiry(config: Config) -> datetime:
-    return datetime.now(timezone.utc) + timedelta(hours=config.cloud.ttl_hours)
-
-
-def _build(config: Config, cloud: Cloud, parts: Sequence[str]) -> tuple[Config, Made, dict[str, Path]]:
-    """The config with what is decided now, and the files that must be in the bucket, by their keys."""
-    if cloud.endpoint:  # LocalStack's functions run on this machine
-        from infra.localstack import fit
-
-        zipped = fit.package_for(cloud.endpoint)
-        config = config.replace({"cloud.arch": zipped.arch})
-    else:
-        zipped = package.build(config.cloud.arch)
-    files = {f"packages/{zipped.sha256}.zip": zipped.path}
-    digest = hashlib.sha256()
-    if "servers" in parts:
-        from infra.stacks.servers import architecture
-
-        houses = [
-            wheelhouse.build(arch)
-            for arch in sorted({architecture(config.cloud.graph_instance), architecture(config.cloud.param_instance)})
-        ]
-        for house in houses:
-            digest.update(house.digest.encode())
-        folder = f"wheels/{digest.hexdigest()[:16]}"
-        files |= {f"{folder}/{house.arch}/{file.name}": file for house in houses for file in house.files}
-    wheels, python = f"wheels/{digest.hexdigest()[:16]}", wheelhouse.python()
-    return config, Made(_expiry(config), f"packages/{zipped.sha256}.zip", zipped.runtime, wheels, python), files
-
-
-def _bootstrap(cloud: Cloud, say: Say) -> None:
-    states = reaper.states_of(cloud.client("cloudformation"), [BOOTSTRAP_STACK])
-    if states.get(BOOTSTRAP_STACK, "").endswith("_COMPLETE") and "ROLLBACK" not in states[BOOTSTRAP_STACK]:
-        return
-    say("bootstrapping the CDK: a bucket for templates and its roles, once per account and region; it stays")
-    cdk.bootstrap(cloud.account, cloud.region, cloud.endpoint)
-
-
-def _settle(cloud: Cloud, stacks: Sequence[str], say: Say) -> None:
-    """Waits for what CloudFormation is still doing for a deploy that was stopped. GnnError if that does not end."""
-    api, waited_s, said = cloud.client("cloudformation"), 0.0, ""
-    while busy := {
-        name: state
-        for name, state in reaper.states_of(api, list(stacks)).items()
-        if state.endswith("_IN_PROGRESS") and state != "REVIEW_IN_PROGRESS"
-    }:
-        text = ", ".join(f"{name} ({state})" for name, state in busy.items())
-        if text != said:
-            say(f"CloudFormation is still at work on {text}")
-            said = text
-        if waited_s > SETTLE_S:
-            raise GnnError(f"CloudFormation is still at work on {text} after {SETTLE_S / 60:.0f} minutes")
-        time.sleep(POLL_S)
-        waited_s += POLL_S
-
-
-def _deploy(cloud: Cloud, assembly: Path, stacks: Sequence[str], say: Say) -> None:
-    if stacks:
-        say(f"making {', '.join(stacks)}")
-        cdk.deploy(assembly, stacks, cloud.region, cloud.endpoint)
-
-
-def _upload(cloud: Cloud, files: dict[str, Path], say: Say) -> None:
-    """What is there already is not sent again: keys carry digests."""
-    s3, bucket = cloud.client("s3"), deployment.bucket(cloud.name, cloud.account, cloud.region)
-    missing = {key: file for key, file in files.items() if not _lies(s3, bucket, key, file.stat().st_size)}
-    total = sum(file.stat().st_size for file in missing.values())
-    if missing:
-        say(f"uploading {len(missing)} files, {total / 1e6:.0f} MB, to {bucket}")
-    for key, file in missing.items():
-        s3.upload_file(str(file), bucket, key)
-
-
-def _lies(s3: object, bucket: str, key: str, nbytes: int) -> bool:
-    try:
-        found = s3.head_object(Bucket=bucket, Key=key)["ContentLength"]  # type: ignore[attr-defined]
-    except ClientError as error:
-        if error.response["Error"]["Code"] in ("404", "NoSuchKey", "NotFound"):
-            return False
-        raise
-    return bool(found == nbytes)
-
-
-# --- the verb ---------------------------------------------------------------------------------------------------------
+if TYPE_CHECKING:
+    from infra.creation import Plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -235,14 +49,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     config = arguments.config_of(args)
+    with extras.needed("infra"):
+        from infra import cdk, creation, service
+        from infra.cloud import ENDPOINT_VARIABLE, Cloud
+        from infra.machines import found
     service.check_region(config.lambdas.region)
     prices.use(args.prices)
     cdk.check()
     from infra import app
 
-    parts = PARTS if args.dry_run or not os.environ.get(ENDPOINT_VARIABLE) else LOCAL_PARTS
+    parts = PARTS if args.dry_run or not os.environ.get(ENDPOINT_VARIABLE) else creation.LOCAL_PARTS
     with tempfile.TemporaryDirectory() as folder:
-        planned = plan(config, app.unmade(config), Path(folder), parts)
+        planned = creation.plan(config, app.unmade(config), Path(folder), parts)
     if args.dry_run:
         print(json.dumps(_as_json(config, planned)) if args.json else _table(config, planned))
         return 0
@@ -252,9 +70,14 @@ def main(args: argparse.Namespace) -> int:
         consent.ask(f"Make this in account {cloud.account}, {cloud.region}?")
     begun = time.monotonic()
     try:
-        made = deploy(config, cloud, parts, lambda text: print(text, file=sys.stderr, flush=True))
+        made = creation.deploy(config, cloud, parts, lambda text: print(text, file=sys.stderr, flush=True))
     except KeyboardInterrupt:
-        print(_stopped(config, cloud), file=sys.stderr)
+        print(
+            f"siafu deploy: stopped; there is: {creation.there(config, cloud)}. CloudFormation ends what it has "
+            "begun.\n"
+            "siafu deploy goes on from here; siafu destroy removes it.",
+            file=sys.stderr,
+        )
         raise
     except ConfigError:
         raise  # nothing was begun
@@ -272,18 +95,6 @@ def main(args: argparse.Namespace) -> int:
             "siafu train --on aws trains on it, siafu status shows it, siafu destroy removes it"
         )
     return 0
-
-
-def _stopped(config: Config, cloud: Cloud) -> str:
-    try:
-        states = reaper.states_of(cloud.client("cloudformation"), deployment.stacks(cloud.name))
-        there = ", ".join(f"{name} ({state.lower()})" for name, state in states.items()) or "nothing"
-    except (BotoCoreError, ClientError) as error:  # we are leaving, and this only informs
-        there = f"unknown ({error})"
-    return (
-        f"siafu deploy: stopped; there is: {there}. CloudFormation ends what it has begun.\n"
-        "siafu deploy goes on from here; siafu destroy removes it."
-    )
 
 
 def _as_json(config: Config, planned: Plan) -> dict[str, object]:

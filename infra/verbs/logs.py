@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 import sys
 import time
@@ -53,13 +52,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _follow(config: Config, run: str, wanted: re.Pattern[str], *, follow: bool) -> None:
-    """Of a run on a deployment. By name: logs in run directories are printed without boto3, too."""
-    names = ("found", "runs", "runfiles")
-    try:
-        found, runs, runfiles = (importlib.import_module(f"infra.machines.{name}") for name in names)
-    except ModuleNotFoundError as error:
-        where = f"{run}: no such directory; of a run on a deployment, " if run else ""
-        raise ConfigError(f"{where}siafu logs needs {error.name}: {extras.install('aws')}") from None
+    """Of a run on a deployment. Logs in run directories are printed without boto3."""
+    with extras.needed("aws", f"{run}: no such directory; a run on a deployment" if run else "it"):
+        from infra.machines import found, runfiles, runs
     mailbox = found.mailbox_of(config)
     asked = runs.named(mailbox, run)
     tail, begun = Tail(mailbox, runfiles.Listing(mailbox, asked.run, "logs/"), wanted), time.monotonic()

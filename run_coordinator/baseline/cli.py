@@ -12,6 +12,7 @@ from run_coordinator import cli as train_cli
 from run_coordinator.baseline import settings
 from siafu.baseline import BASELINE_MODELS, METHODS, BaselineConfig
 from siafu.errors import ConfigError
+from siafu.parser import offer
 from siafu.progress import Display, size, summary
 from siafu.run_files import Result
 
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.description += "\n".join(f"  {name:10}{method.what}" for name, method in METHODS.items())
     parser.epilog = EXAMPLES
-    parser.add_argument("method", nargs="?", default="", metavar="METHOD", help="one of the above")
+    offer(parser.add_argument("method", nargs="?", default="", metavar="METHOD", help="one of the above"), METHODS)
     parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="graph to train on [digits]")
     parser.add_argument("--resume", default="", metavar="RUN", help="continue from the newest checkpoint of a run")
     parser.add_argument(

@@ -123,3 +123,16 @@ def test_ids_and_names_that_no_format_keeps_are_said(kind, tmp_path):
 def test_parts_are_for_dorylus(source, tmp_path, capsys):
     assert main(["convert", source[0], "--to", "npz", "--out", str(tmp_path / "out"), "--parts", "2"]) == 2
     assert capsys.readouterr().err == "siafu convert: --parts 2 is for --to bsnap, not npz\n"
+
+
+def test_tables_are_named_as_for_siafu_train(tmp_path, capsys):
+    (tmp_path / "follows.csv").write_text("to_whom,who\n1,2\n2,3\n3,1\n")
+    (tmp_path / "users.csv").write_text("id,age,job\n1,5,x\n2,6,y\n3,7,x\n")
+    tables = ["--src", "who", "--dst", "to_whom", "--features", f"{tmp_path}/users.csv#age"]
+    argv = ["convert", f"{tmp_path}/follows.csv", *tables, "--labels", f"{tmp_path}/users.csv#job"]
+    assert main([*argv, "--to", "npz", "--out", str(tmp_path / "out")]) == 0
+    found = loaded(capsys.readouterr().out.strip())
+    assert found.features.ravel().tolist() == [5, 6, 7]
+    assert sorted(zip(found.src.tolist(), found.dst.tolist(), strict=True)) == [(0, 2), (1, 0), (2, 1)]
+    assert main(["convert", "digits", "--src", "who", "--to", "npz", "--out", str(tmp_path / "no")]) == 2
+    assert "--src is for graphs that are read, and 'digits' is made" in capsys.readouterr().err

@@ -15,6 +15,7 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
+import infra
 from infra import pricelist
 from siafu import extras
 from siafu.__main__ import main
@@ -278,8 +279,11 @@ def test_what_came_of_it_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest
 def test_without_boto3_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "infra.pricelist")
-    monkeypatch.setitem(sys.modules, "infra.cloud", None)
+    for name in ("pricelist", "cloud", "service"):
+        monkeypatch.delitem(sys.modules, f"infra.{name}")
+        monkeypatch.delattr(infra, name)
+    for name in ("boto3", "botocore", "boto3.exceptions", "botocore.exceptions"):
+        monkeypatch.setitem(sys.modules, name, None)
     assert main(["cost", "--refresh-prices", str(tmp_path / "new.csv")]) == 2
     assert f"is not installed: {extras.install('aws')}" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

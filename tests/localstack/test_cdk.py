@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from infra import app, cdk, deployment
+from infra.creation import LOCAL_PARTS
 from infra.localstack.stack import Stack
-from infra.verbs.deploy import LOCAL_PARTS
 from siafu.config import Config
 from tests.integration.processes import Training
 from tests.localstack.conftest import ENDPOINT

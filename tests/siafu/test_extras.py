@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 from infra.imports import ROOT as TREE
 from infra.imports import files
 from siafu import extras
+from siafu.__main__ import VERBS
 from tests.test_imports import ROOMS
 
 
@@ -79,3 +83,69 @@ def test_no_message_says_it_on_its_own() -> None:
         if any(text in path.read_text() for text in literal)
     }
     assert found == set()
+
+
+#: Packages of all extras, by the names that they are imported by.
+OPTIONAL = (
+    *("aws_cdk", "boto3", "botocore", "cdk_nag", "constructs", "dgl", "jinja2", "localstack_client", "matplotlib"),
+    *("mlflow", "networkx", "ogb", "onnx", "onnxruntime", "onnxscript", "pandas", "polars", "pyarrow", "ray"),
+    *("tensorboard", "torch", "torch_geometric", "wandb", "ziglang"),
+)
+#: siafu without them: prints each command's exit code and what it said. Nothing else is imported in a new way.
+WITHOUT = """
+import contextlib, importlib.machinery, io, json, sys
+class Lacking(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in OPTIONAL else super().find_spec(name, path, target)
+OPTIONAL, commands = json.loads(sys.argv[1])
+sys.meta_path[:] = [Lacking if finder is importlib.machinery.PathFinder else finder for finder in sys.meta_path]
+from siafu.__main__ import main
+for command in commands:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(command)
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+#: Commands that need a package of an extra -> that extra.
+AT_USE = {
+    "destroy --yes": "aws",
+    "status": "aws",
+    "attach": "aws",
+    "logs": "aws",
+    "cost some-run": "aws",
+    "cost --refresh-prices new.csv": "aws",
+    "train --on aws --quiet": "aws",
+    "train --on ray --quiet": "ray",
+    "train edges.csv --features random:4 --quiet": "data",
+    "baseline pipegcn": "gpu",
+    "prepare digits --inspect --plot it.png": "plot",
+}
+
+
+def without_extras(folder: Path, *commands: str) -> list[tuple[int, str, str]]:
+    """Exit code, stdout and stderr of each, in one process that finds no optional package."""
+    told = json.dumps([OPTIONAL, [command.split() for command in commands]])
+    command = [sys.executable, "-c", WITHOUT, told]
+    env = {**os.environ, "PYTHONPATH": str(TREE), "HOME": str(folder)}
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env)
+    assert ended.returncode == 0, ended.stderr
+    return [tuple(json.loads(line)) for line in ended.stdout.splitlines()]
+
+
+def test_every_verb_explains_itself_without_any_extra(tmp_path: Path) -> None:
+    commands = [f"{verb} {flag}" for verb in VERBS for flag in ("--help", "--help-all")]
+    for command, (code, out, err) in zip(commands, without_extras(tmp_path, *commands), strict=True):
+        assert (code, err) == (0, ""), command
+        assert out.startswith(f"usage: siafu {command.split()[0]} "), command
+
+
+def test_a_verb_that_needs_an_extra_names_it_at_use(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    needed = dict(AT_USE)
+    if shutil.which("node"):
+        needed["deploy --dry-run"] = "infra"
+    for command, (code, out, err) in zip(needed, without_extras(tmp_path, *needed), strict=True):
+        assert code == 2, (command, err)
+        assert f"[{needed[command]}]'" in err.splitlines()[-1], (command, err)
+        assert "Traceback" not in err + out, command

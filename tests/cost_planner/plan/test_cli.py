@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -52,8 +53,45 @@ def test_limits_are_answered_by_number(capsys):
     assert found["fastest_within_usd"] is None
 
 
+def test_the_answer_comes_first_and_fits_80_columns(capsys):
+    argv = [*FRIENDSTER[:-4], "--model", "gat", "--servers", "32,64", "--intervals", "16"]
+    assert main([*argv, "--instance", "c8gn.4xlarge,r8g.2xlarge,g6e.2xlarge"]) == 0
+    *said, command = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert re.match(r"(Best value|Use CPUs only): cpu .* on 64 x \S+ takes .* and \$\S+ for 200$", said[0])
+    assert command.startswith("  siafu train SOURCE --on aws --set data.parts=64")
+    assert max(map(len, said)) <= 80
+    assert len(said) <= 40
+    heads = next(line for line in said if "dollars" in line)
+    assert heads.split() == ["option", "machines", "time", "dollars", "value"]
+    # What may change the decision is said without --why; the rest is not.
+    out = " ".join(" ".join(said).split())
+    for words in (
+        "No single GPU has the ",
+        "needs quotas of ",
+        "(L-1216C47A)",
+        "Left out: ",
+        "nobody has measured EC2 or Lambda yet",
+        "so their times are too fast",
+        "Prices of us-east-1",
+        "The cut is not known: ",
+        "--why",
+    ):
+        assert words in out, words
+    assert "assumed:" not in out
+
+
+def test_the_command_is_that_of_the_option_asked_for(capsys):
+    argv = [*FRIENDSTER, *FEW, "--servers", "24,32", "--backend", "cpu", "--mode", "pipe"]
+    assert main([*argv, "--within-time", "10d"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("cheapest within 240 h: ")
+    machines, instance = re.search(r"^cheapest .* on (\d+) x ([\w.]+):", said).groups()
+    assert f"--set data.parts={machines} " in said.splitlines()[-1]
+    assert said.splitlines()[-1].endswith(f"--set cloud.graph_instance={instance}")
+
+
 def test_the_table_says_what_it_rests_on(capsys):
-    assert main([*FRIENDSTER, "--servers", "32", *FEW, "--within-usd", "1e-6"]) == 0
+    assert main([*FRIENDSTER, "--servers", "32", *FEW, "--within-usd", "1e-6", "--why"]) == 0
     out = capsys.readouterr().out
     for words in (
         "32 x ",
@@ -97,7 +135,8 @@ def test_gpus_are_predicted_and_said_to_be_assumed(capsys):
     assert by_backend["cpu"]["basis"] == "calibrated"
     assert main([*argv, "--backend", "gpu,cpu"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    for words in ("gpu pipe*", "assumed, not measured", "L40S 864 GB/s", "siafu deploy installs no GPU driver"):
+    assert "L40S 864 GB/s" not in out
+    for words in ("gpu pipe*", "assumed, not measured", "siafu deploy installs no GPU driver"):
         assert words in out
 
 
@@ -106,6 +145,17 @@ def test_a_model_that_was_not_calibrated_is_said_to_be_counted_too_fast(capsys):
     for model, told in (("gcn", False), ("gat", True)):
         assert main([*argv, "--model", model]) == 0
         assert any("too fast" in line for line in json.loads(capsys.readouterr().out)["assumptions"]) == told
+
+
+def test_tables_are_named_as_for_siafu_train(tmp_path, capsys):
+    (tmp_path / "follows.csv").write_text("who,to_whom\n1,2\n2,3\n3,4\n4,1\n")
+    (tmp_path / "users.csv").write_text("id,age,size,job\n1,5,1,x\n2,6,2,y\n3,7,2,x\n4,7,2,z\n")
+    argv = ["plan", str(tmp_path / "follows.csv"), "--src", "to_whom", "--dst", "who"]
+    argv += ["--features", f"{tmp_path}/users.csv#age,size", "--labels", f"{tmp_path}/users.csv#job"]
+    few = ["--backend", "cpu", "--mode", "pipe", "--instance", "c8g.2xlarge", "--servers", "1"]
+    assert main([*argv, *few, "--set", f"data.cache_dir={tmp_path}/cache", "--json"]) == 0
+    graph = json.loads(capsys.readouterr().out)["graph"]
+    assert (graph["vertices"], graph["features"], graph["classes"]) == (4, 2, 3)
 
 
 def test_calibrating_alone_says_what_was_found(capsys, monkeypatch):
@@ -133,6 +183,8 @@ def test_another_machines_calibration_is_taken(tmp_path, capsys):
         (["plan"], "no graph: give SOURCE, or --vertices"),
         (["plan", "--vertices", "10k"], "--edges, --features, --classes missing: without SOURCE, give all four counts"),
         (["plan", "digits", "--edges", "10k"], "digits already has counts"),
+        (["plan", "digits", "--features", "64"], "digits already has counts"),
+        ([*FRIENDSTER, "--labels", "users.csv#job"], "--labels is for SOURCE, and there is none"),
         ([*FRIENDSTER, "--backend", "tpu"], "must be of cpu, lambda, gpu, vanilla"),
         (
             [*FRIENDSTER, "--backend", "gpu", "--instance", "g4dn.xlarge", "--servers", "1"],

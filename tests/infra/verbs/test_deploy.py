@@ -16,13 +16,12 @@ import pytest
 from boto3.exceptions import S3UploadFailedError
 from botocore.exceptions import ClientError
 
-from infra import cdk, deployment, leftovers, limits, package, wheelhouse, zones
+from infra import cdk, creation, deployment, leftovers, limits, package, teardown, wheelhouse, zones
 from infra.cloud import Cloud, speaking_plainly
 from infra.deployment import PARTS
 from infra.imports import ROOT
 from infra.machines.mailbox import report_key
 from infra.verbs import deploy
-from infra.verbs import destroy as teardown
 from siafu.__main__ import main
 from siafu.address import COORDINATOR
 from siafu.config import Config
@@ -51,8 +50,8 @@ def steps(cloud, monkeypatch, tmp_path) -> list[str]:
     built = package.Package(zipped, "abc", package.HANDLER, "python3.12", "arm64", 8, 8, 8, 0)
     monkeypatch.setattr(package, "build", lambda arch: built)
     monkeypatch.setattr(wheelhouse, "build", lambda arch: wheelhouse.Wheelhouse(arch, (wheel,), "def"))
-    plan = deploy.Plan({name: {} for name in deployment.stacks("siafu")}, {}, "", 0.0)
-    monkeypatch.setattr(deploy, "plan", lambda *_: plan)
+    plan = creation.Plan({name: {} for name in deployment.stacks("siafu")}, {}, "", 0.0)
+    monkeypatch.setattr(creation, "plan", lambda *_: plan)
     monkeypatch.setattr(limits, "check", lambda *_: None)
     monkeypatch.setattr(zones, "settle", lambda config, cloud: config)
     monkeypatch.setattr(cdk, "check", lambda: None)
@@ -66,8 +65,8 @@ def steps(cloud, monkeypatch, tmp_path) -> list[str]:
         done.extend(missing)
 
     monkeypatch.setattr(cdk, "deploy", make_stacks)
-    upload = deploy._upload
-    monkeypatch.setattr(deploy, "_upload", lambda *arguments: (done.append("upload"), upload(*arguments)))
+    upload = creation._upload
+    monkeypatch.setattr(creation, "_upload", lambda *arguments: (done.append("upload"), upload(*arguments)))
     return done
 
 
@@ -75,7 +74,7 @@ def steps(cloud, monkeypatch, tmp_path) -> list[str]:
 
 
 def test_bucket_is_filled_before_the_function_and_servers_are_made_of_it(steps, cloud):
-    made = deploy.deploy(CONFIG, cloud)
+    made = creation.deploy(CONFIG, cloud)
     assert steps == [
         "bootstrap",
         "siafu-expiry",
@@ -95,7 +94,7 @@ def test_watchdog_is_there_before_anything_else_is_begun(steps, cloud, monkeypat
     calls: list[list[str]] = []
     make_stacks = cdk.deploy
     monkeypatch.setattr(cdk, "deploy", lambda *call: (calls.append(call[1]), make_stacks(*call)))
-    deploy.deploy(CONFIG, cloud)
+    creation.deploy(CONFIG, cloud)
     assert calls == [
         ["siafu-expiry"],
         ["siafu-data", "siafu-network"],
@@ -113,10 +112,10 @@ def test_second_deploy_goes_on_where_the_first_was_stopped(steps, cloud, monkeyp
 
     monkeypatch.setattr(cdk, "deploy", crash)
     with pytest.raises(KeyboardInterrupt):
-        deploy.deploy(CONFIG, cloud)
+        creation.deploy(CONFIG, cloud)
     monkeypatch.setattr(cdk, "deploy", make_stacks)
     steps.clear()
-    deploy.deploy(CONFIG, cloud)
+    creation.deploy(CONFIG, cloud)
     assert steps == ["bootstrap", "siafu-network", "upload", "siafu-function", "siafu-servers", "siafu-watch"]
 
 
@@ -134,7 +133,7 @@ def test_deploy_killed_between_any_two_stacks_is_removed_whole(steps, cloud, mon
 
     monkeypatch.setattr(cdk, "deploy", crash)
     with pytest.raises(KeyboardInterrupt):
-        deploy.deploy(CONFIG, cloud)
+        creation.deploy(CONFIG, cloud)
     assert teardown.destroy(cloud, sleep=lambda seconds: None).left == []
     assert leftovers.find(cloud) == []
     assert teardown.destroy(cloud, sleep=lambda seconds: None) == teardown.Gone([], [])
@@ -142,19 +141,19 @@ def test_deploy_killed_between_any_two_stacks_is_removed_whole(steps, cloud, mon
 
 def test_what_lies_in_the_bucket_is_not_sent_again(steps, cloud):
     said: list[str] = []
-    deploy.deploy(CONFIG, cloud, say=said.append)
-    deploy.deploy(CONFIG, cloud, say=said.append)
+    creation.deploy(CONFIG, cloud, say=said.append)
+    creation.deploy(CONFIG, cloud, say=said.append)
     assert sum("uploading" in text for text in said) == 1
 
 
 def test_deploy_waits_for_what_a_stopped_one_has_begun(steps, cloud, monkeypatch):
     answers = [{"siafu-data": "CREATE_IN_PROGRESS"}, {"siafu-data": "CREATE_COMPLETE"}]
-    monkeypatch.setattr(deploy.reaper, "states_of", lambda *_: answers.pop(0))
+    monkeypatch.setattr(creation.reaper, "states_of", lambda *_: answers.pop(0))
     slept: list[float] = []
-    monkeypatch.setattr(deploy.time, "sleep", slept.append)
+    monkeypatch.setattr(creation.time, "sleep", slept.append)
     said: list[str] = []
-    deploy._settle(cloud, ["siafu-data"], said.append)
-    assert slept == [deploy.POLL_S]
+    creation._settle(cloud, ["siafu-data"], said.append)
+    assert slept == [creation.POLL_S]
     assert said == ["CloudFormation is still at work on siafu-data (CREATE_IN_PROGRESS)"]
 
 
@@ -166,9 +165,9 @@ def test_upload_that_fails_ends_in_an_error_of_ours(steps, cloud, monkeypatch):
             leftovers._remove_bucket(cloud, one)
         return False
 
-    monkeypatch.setattr(deploy, "_lies", lies)
+    monkeypatch.setattr(creation, "_lies", lies)
     with pytest.raises(GnnError, match=r"deployment siafu in us-east-1: Failed to upload .*NoSuchBucket"):
-        deploy.deploy(CONFIG, cloud)
+        creation.deploy(CONFIG, cloud)
 
 
 def test_upload_by_who_is_no_longer_known_is_the_users_to_mend(cloud):
@@ -186,7 +185,7 @@ def test_bootstrap_is_done_once_per_account(steps, cloud):
     cloud.client("cloudformation").create_stack(
         StackName="CDKToolkit", TemplateBody='{"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}}'
     )
-    deploy.deploy(CONFIG, cloud)
+    creation.deploy(CONFIG, cloud)
     assert "bootstrap" not in steps
 
 
@@ -194,16 +193,16 @@ def test_what_the_account_may_not_have_is_refused_before_anything_is_made(steps,
     monkeypatch.setattr(limits, "check", limits_check)
     monkeypatch.setattr(limits, "_environments", lambda cloud: (1000, 1000))  # moto does not say
     with pytest.raises(ConfigError, match=r"cloud\.reserved = 5000: this account may run 1000 .* cloud\.reserved=900"):
-        deploy.deploy(CONFIG.replace({"cloud.reserved": 5000}), cloud)
+        creation.deploy(CONFIG.replace({"cloud.reserved": 5000}), cloud)
     assert steps == []
 
 
 def test_servers_are_made_in_the_zone_that_was_found(steps, cloud, monkeypatch):
     planned: list[Config] = []
-    plan = deploy.plan
-    monkeypatch.setattr(deploy, "plan", lambda *call: (planned.append(call[0]), plan(*call))[1])
+    plan = creation.plan
+    monkeypatch.setattr(creation, "plan", lambda *call: (planned.append(call[0]), plan(*call))[1])
     monkeypatch.setattr(zones, "settle", lambda config, cloud: config.replace({"cloud.zone": "us-east-1c"}))
-    deploy.deploy(CONFIG, cloud)
+    creation.deploy(CONFIG, cloud)
     assert [config.cloud.zone for config in planned] == ["us-east-1c"]
 
 
@@ -224,7 +223,7 @@ def test_a_run_that_goes_on_keeps_its_machines_while_the_clock_is_set_anew(
     monkeypatch.setattr(cdk, "deploy", lambda assembly, stacks, *_: calls.extend(stacks))
     said: list[str] = []
     before = datetime.now(timezone.utc)
-    made = deploy.deploy(CONFIG.replace({"cloud.ttl_hours": 24.0}), cloud, say=said.append)
+    made = creation.deploy(CONFIG.replace({"cloud.ttl_hours": 24.0}), cloud, say=said.append)
     assert made.expires - before >= timedelta(hours=24)
     assert (calls == ["siafu-expiry"]) == goes_on
     assert any("run mine goes on: only the clock is set anew" in text for text in said) == goes_on
@@ -261,7 +260,7 @@ def test_unknown_price_is_said_and_hides_nothing(tmp_path):
     from infra import app
 
     config = CONFIG.replace({"cloud.graph_instance": "x9z.2xlarge"})
-    planned = deploy.plan(config, app.unmade(config), tmp_path)
+    planned = creation.plan(config, app.unmade(config), tmp_path)
     assert planned.total is None
     assert "x9z.2xlarge" in planned.unknown
     assert "price unknown" in deploy._table(config, planned)
@@ -281,7 +280,7 @@ def test_deploy_that_ends_early_says_how_to_go_on_and_how_to_remove(monkeypatch,
     def stop(*_):
         raise error
 
-    monkeypatch.setattr(deploy, "deploy", stop)
+    monkeypatch.setattr(creation, "deploy", stop)
     with account(monkeypatch) as cloud:
         make(cloud, ["expiry"])
         assert main(["deploy", "--yes"]) == code

@@ -9,11 +9,10 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError
 
-from infra import deployment, leftovers, reaper
+from infra import deployment, leftovers, reaper, teardown
 from infra.cloud import Cloud
 from infra.deployment import PARTS, REGION_TAG, TAG
 from infra.imports import ROOT
-from infra.verbs import destroy as teardown
 from siafu.__main__ import main
 from siafu.errors import GnnError
 from tests.infra.made import account, make, make_alarm, make_topic, stacks_of, template

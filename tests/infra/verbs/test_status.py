@@ -15,7 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
-from infra.machines import found
+from infra.machines import found, overview
 from infra.machines.mailbox import Mailbox, report_key, run_key
 from infra.machines.remote import status_of
 from infra.verbs import cost, status
@@ -77,7 +77,7 @@ def test_machines_stand_beside_their_instances(box: Mailbox) -> None:
     instance(box, graph_server(5), "another")
     for member, name in ids.items():
         say(box, member, name)
-    report = status.examine(CONFIG, box)
+    report = overview.examine(CONFIG, box)
     assert [(m["role"], m["state"], m["machine"], m["instance"]["id"]) for m in report["machines"]] == [
         ("graph_server", "waiting", ids[G0], ids[G0]),
         ("param_server", "waiting", ids[Q0], ids[Q0]),
@@ -91,9 +91,9 @@ def test_every_disagreement_is_named(box: Mailbox) -> None:
     say(box, silent, ids[0], every_s=-1.0)
     say(box, moved, "i-old")
     say(box, Q0, "i-ghost")
-    machines = {Address(m["role"], str(m["index"])): m for m in status.examine(CONFIG, box)["machines"]}
+    machines = {Address(m["role"], str(m["index"])): m for m in overview.examine(CONFIG, box)["machines"]}
     machines[silent] |= {"state": "silent", "heard_s": 99.0}
-    assert [status._disagreement(machines[member]) for member in (silent, never, moved, Q0)] == [
+    assert [overview._disagreement(machines[member]) for member in (silent, never, moved, Q0)] == [
         f"graph_server 0: instance {ids[0]} runs, but its agent has said nothing for 99 s",
         f"graph_server 1: instance {ids[1]} runs, but its agent has never reported: it boots, or see its console log",
         f"graph_server 2: its agent reports from i-old, but the cloud says {ids[2]}",
@@ -108,7 +108,7 @@ def test_runs_are_done_stopped_failed_running_or_lost(box: Mailbox) -> None:
         box.write(run_key(run, "end.json"), {"code": code, "last_line": f"{run}."})
     state = {"phase": "training", "epoch": 4, "loss": 0.5, "usd": 0.25}
     say(box, COORDINATOR, "i-1", state="running", run="running", status=state)
-    report = status.examine(CONFIG, box)
+    report = overview.examine(CONFIG, box)
     assert [(run["run"], run["state"]) for run in report["runs"]] == [
         (name, name) for name in ("done", "stopped", "failed", "running", "lost")
     ]
@@ -141,7 +141,7 @@ def test_a_deployment_is_found_by_its_stacks(box: Mailbox) -> None:
     cloud.create_stack(StackName="mine-other-data", TemplateBody=json.dumps(template))
     end = datetime(2026, 11, 22, 18, 30, tzinfo=timezone.utc)
     assert found.find(config) == found.Found(BUCKET, "mine-worker", "7000-7099", end)
-    report = status.examine(config, found.mailbox_of(config))
+    report = overview.examine(config, found.mailbox_of(config))
     assert [stack["name"] for stack in report["stacks"]] == ["mine-expiry", "mine-data", "mine-function"]
     assert report["expires"] == "2026-11-22T18:30:00Z"
     assert "  removes itself at 2026-11-22T18:30:00Z, " in "\n".join(status._lines(report))

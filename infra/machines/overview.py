@@ -1,0 +1,111 @@
+"""A deployment's machines and runs (``siafu status``): what they say of themselves
+beside what the cloud says of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.machines import found, remote, runs
+from infra.machines.host import Report, Reports
+from infra.machines.mailbox import Mailbox
+from siafu.address import COORDINATOR, Address
+from siafu.config import Config
+
+
+def examine(config: Config, mailbox: Mailbox) -> dict[str, Any]:
+    """``stacks``, ``expires``, ``machines``, ``runs``, and ``disagreements``: where
+    machines and cloud do not say the same."""
+    cloud, region = config.cloud, config.lambdas.region
+    unknown: list[str] = []
+    stacks, instances, expires = [], {}, None
+    try:
+        there = found.stacks_of(cloud.name, region)
+        stacks = [{"name": stack["StackName"], "status": stack["StackStatus"]} for stack in there]
+        expires = found.expiry_of(there)
+        instances = found.instances_of(cloud.name, region)
+    except (BotoCoreError, ClientError) as error:
+        unknown.append(f"the cloud does not say how its machines are: {error}")
+    reports = Reports(mailbox).read()
+    machines = [
+        _machine(member, reports.get(member), instances.get(member))
+        for member in sorted((reports.keys() | instances.keys()) - {COORDINATOR})
+    ]
+    return {
+        "deployment": cloud.name,
+        "region": region,
+        "bucket": mailbox.bucket,
+        "stacks": stacks,
+        "machines": machines,
+        "expires": expires.strftime(found.TIME) if expires else None,
+        "removes_itself": found.until(expires, datetime.now(timezone.utc)) if expires else None,
+        "runs": _runs(mailbox, reports.get(COORDINATOR)),
+        "unknown": unknown,
+        "disagreements": [text for machine in machines if (text := _disagreement(machine))] if not unknown else [],
+    }
+
+
+def _machine(member: Address, report: Report | None, instance: Mapping[str, str] | None) -> dict[str, Any]:
+    said = report.value if report else {}
+    return {
+        "role": member.role,
+        "index": member.index,
+        "state": "silent" if report and report.silent else said.get("state"),
+        "run": (said.get("run") if said.get("state") != "waiting" else None) or None,
+        "heard_s": report.age_s if report else None,
+        "machine": said.get("machine"),
+        "host": said.get("host"),
+        "siafu": said.get("siafu"),
+        "notice": said.get("notice") or None,
+        "instance": dict(instance) if instance else None,
+    }
+
+
+def _disagreement(machine: Mapping[str, Any]) -> str:
+    """Empty if agent and cloud say the same of a machine."""
+    name, instance, state = f"{machine['role']} {machine['index']}", machine["instance"], machine["state"]
+    up = instance is not None and instance["state"] == "running"
+    if up and state is None:
+        return (
+            f"{name}: instance {instance['id']} runs, but its agent has never reported: it "
+            "boots, or see its console log"
+        )
+    if up and state == "silent":
+        return f"{name}: instance {instance['id']} runs, but its agent has said nothing for {machine['heard_s']:.0f} s"
+    if not up and state not in (None, "silent"):
+        return f"{name}: its agent reports from {machine['machine']}, but the cloud has no running instance of it"
+    if up and machine["machine"] != instance["id"]:
+        return f"{name}: its agent reports from {machine['machine']}, but the cloud says {instance['id']}"
+    return ""
+
+
+def _runs(mailbox: Mailbox, report: Report | None) -> list[dict[str, Any]]:
+    """The newest first, each with how far it is or how it ended."""
+    result = []
+    for asked in runs.newest(mailbox):
+        request = asked.request
+        line = {key: request.get(key) for key in ("graph", "epochs", "asked")} | {"run": asked.run}
+        end = runs.end_of(mailbox, asked.run)
+        if end is not None:
+            code = end.get("code")
+            line |= {
+                "state": "done" if code == 0 else "stopped" if code == 130 else "failed",
+                "last_line": end.get("last_line"),
+            }
+        elif report is not None and runs.alive(asked, report):
+            status = remote.status_of(report.value)
+            line |= {
+                "state": "running",
+                "phase": status.phase,
+                "epoch": status.epoch,
+                "usd": status.usd,
+                "loss": None if math.isnan(status.loss) else status.loss,
+            }
+        else:
+            line |= {"state": "lost"}
+        result.append(line)
+    return result
