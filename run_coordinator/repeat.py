@@ -28,7 +28,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from graph_data.sources.columns import path_and_options
-from run_coordinator import api, prepared, run_config
+from run_coordinator import api, prepared, run_config, tables
 from run_coordinator.actions import Status
 from run_coordinator.run import Run
 from siafu import __version__, errors, run_files, start
@@ -37,7 +37,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError, Diverged, GnnError, PeerLost
 from siafu.metrics import TITLES
 from siafu.pricing.meter import BUDGET, LIMITS, TIME
-from siafu.progress import from_here
+from siafu.progress import from_here, written
 from siafu.run_files import Result
 from siafu.shards import ShardSet
 
@@ -70,9 +70,9 @@ class Done:
     before: bool = False  # whether an earlier call did it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Runs:
-    """Finished runs that differ by their seeds alone, and their directory."""
+    """Finished runs that differ by their seeds alone, and their directory. A notebook shows their table."""
 
     dir: Path
     runs: tuple[Run, ...]
@@ -83,6 +83,33 @@ class Runs:
         """Mean and standard deviation; NaN without test vertices."""
         test = self.summary["test_acc"]
         return (test["mean"], test["std"]) if test else (float("nan"), float("nan"))
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` with a row for each run: seed, val_acc, test_acc, best_epoch, epochs, train_seconds,
+        stopped, weights_digest, run_dir. Raises: ConfigError without pandas."""
+        return tables.frame(self.summary["runs"], list(Brief.__annotations__))
+
+    def __repr__(self) -> str:
+        found = (("val", self.summary["val_acc"]), ("test", self.summary["test_acc"]))
+        scores = [f"{split} {plus_minus(values, 4)}" for split, values in found if values]
+        counted = f"{len(self.runs)} of {self.summary['asked']}"
+        return f"Runs({', '.join([counted, *scores, str(self.dir)])})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        head = ("seed", "validation", "test", "best epoch", "epochs", "seconds")
+        rows = [
+            [
+                run["seed"],
+                written(run["val_acc"]),
+                written(run["test_acc"]),
+                run["best_epoch"],
+                run["epochs"],
+                f"{run['train_seconds']:.1f}",
+            ]
+            for run in self.summary["runs"]
+        ]
+        return tables.as_html(repr(self), head, rows)
 
 
 def repeat(

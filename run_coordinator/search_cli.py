@@ -8,10 +8,9 @@ import json
 from rich.console import Console
 from rich.table import Table
 
-from run_coordinator import cli, repeat, search_space
-from run_coordinator.search import Point, Search, search
+from run_coordinator import cli, search_space
+from run_coordinator.search import Search, search
 from siafu.errors import ConfigError
-from siafu.metrics import TITLES
 from siafu.progress import from_here
 
 #: Rows of the table; search.json has all.
@@ -90,13 +89,11 @@ def _over(grids: list[str]) -> dict[str, str]:
 
 def _show(found: Search) -> None:
     """The table, and how to train with the best settings."""
-    keys = list(found.points[0].settings)
-    title = TITLES[found.metric]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in (*keys, f"validation {title}", "test", "epochs", "seconds"):
+    for heading in found.headings():
         table.add_column(heading, justify="right")
     for number, point in enumerate(found.points[:MOST_ROWS]):
-        table.add_row(*_row(point, keys), style="bold" if number == 0 and not point.diverged else None)
+        table.add_row(*point.cells(), style="bold" if number == 0 and not point.diverged else None)
     Console().print(table)
     if (more := len(found.points) - MOST_ROWS) > 0:
         print(f"and {more} more in search.json")
@@ -107,18 +104,3 @@ def _show(found: Search) -> None:
         print(f"best        {settings}")
     place = from_here(found.dir)
     print(f"saved in    {place}")
-
-
-def _row(point: Point, keys: list[str]) -> list[str]:
-    values = [search_space.written(point.settings[key]) for key in keys]
-    if point.diverged:
-        return [*values, "diverged", "", "", ""]
-    found = point.summary
-    columns = (found["val_acc"], 4), (found["test_acc"], 4), (found["epochs"], 0), (found["train_seconds"], 1)
-    return [*values, *(_cell(spread, digits) for spread, digits in columns)]
-
-
-def _cell(values: repeat.Spread | None, digits: int) -> str:
-    if values is None:
-        return ""
-    return f"{values['mean']:.{digits}f}" if values["min"] == values["max"] else repeat.plus_minus(values, digits)

@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from run_coordinator.past_runs import PastRun, runs
+from run_coordinator.past_runs import runs
 from siafu import run_files
 from siafu.config import cache_folder
 from siafu.errors import ConfigError
@@ -81,16 +81,15 @@ def main(args: argparse.Namespace) -> int:
 
 def entries(folder: Path, older_s: float, runs_older_s: float | None) -> list[Entry]:
     """All that would go. Raises: ConfigError for a run that cannot be read: nobody knows how it stands."""
-    there = runs(folder) if folder.is_dir() else []
-    every = [run for one in there for run in ([one] if isinstance(one, PastRun) else one.runs)]
+    there = runs(folder) if folder.is_dir() else ()
+    every = [run for one in there for run in one.runs]
     in_use = {run_files.manifest(run.dir).get("shards", "") for run in every if run.state == "running"}
     found = [one for one in _in_cache() if one.age_s >= older_s and str(one.path.resolve()) not in in_use]
     if runs_older_s is None:
         return found
     for one in there:
-        its = [one] if isinstance(one, PastRun) else one.runs
-        age_s = min((_since(run.started, run.dir) for run in its), default=0.0)
-        if its and age_s >= runs_older_s and all(run.state != "running" for run in its):
+        age_s = min((_since(run.started, run.dir) for run in one.runs), default=0.0)
+        if one.runs and age_s >= runs_older_s and all(run.state != "running" for run in one.runs):
             found.append(Entry(one.dir, "run", _size(one.dir), age_s))
     return found
 

@@ -87,6 +87,24 @@ def test_runs_differ_by_their_seeds_and_are_summed_up(trained: list[Config]):
     assert json.loads((found.dir / "summary.json").read_text()) == found.summary
 
 
+def test_runs_are_a_table(trained: list[Config]):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    found = repeat.repeat("digits", runs=3)
+    assert repr(found) == f"Runs(3 of 3, val 0.7000 ± 0.2000, test 0.6000 ± 0.2000, {found.dir})"
+    frame = found.to_pandas()
+    assert frame["val_acc"].tolist() == [0.5, 0.7, 0.9]
+    assert frame["run_dir"].tolist() == [str(run.dir) for run in found.runs]
+    assert "<tr><td>1</td><td>0.7000</td><td>0.6000</td><td>2</td><td>3</td><td>1.0</td></tr>" in found._repr_html_()
+
+
+def test_no_finished_run_is_a_table_without_rows(tmp_path: Path):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    summary: repeat.SummaryOfSeeds = {**repeat.summarised([]), "asked": 2, "run_dir": str(tmp_path)}
+    found = repeat.Runs(tmp_path, (), summary)
+    assert repr(found) == f"Runs(0 of 2, {tmp_path})"
+    assert (len(found.to_pandas()), "val_acc" in found.to_pandas()) == (0, True)
+
+
 def test_seeds_count_from_the_one_that_is_asked_and_data_may_count_along(trained: list[Config]):
     repeat.repeat("digits", runs=2, seed=5, data_seeds=True, settings={"data.seed": 3})
     assert [(config.train.seed, config.data.seed) for config in trained] == [(5, 3), (6, 4)]
