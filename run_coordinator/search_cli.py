@@ -57,22 +57,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    with cli.going_on():
+    config, over = cli.asked(args), _over(args.grid)
+    with cli.going_on(), cli.progress_of_many(args, _num_runs(args, over)) as (watch, on_done):
         found = search(
-            over=_over(args.grid),
+            over=over,
             random=args.random,
             seed=args.search_seed,
             runs=args.runs,
             jobs=args.jobs,
-            config=cli.asked(args),
-            watch=cli.watch(args),
-            on_done=lambda done: cli.say(args, done),
+            config=config,
+            watch=watch,
+            on_done=on_done,
         )
     if args.json:
         print(json.dumps(found.to_dict()))
     elif found.points:
         _show(found)
     return cli.incomplete(f"siafu search: {len(found.points)} of {found.num_asked} points", found.complete)
+
+
+def _num_runs(args: argparse.Namespace, over: dict[str, str]) -> int:
+    points = search_space.points(search_space.parse(over), args.random, args.search_seed)
+    return len(points) * int(args.runs)
 
 
 def _over(grids: list[str]) -> dict[str, str]:

@@ -122,7 +122,11 @@ def test_runs_are_done_stopped_failed_running_or_lost(box: Mailbox) -> None:
 def test_a_state_of_any_shape_is_survived() -> None:
     assert status_of({}).phase == status_of({"status": [1]}).phase == "starting the coordinator"
     odd = status_of({"status": {"phase": 7, "epoch": "x", "loss": 1, "more": 1, "ghost_bytes": 5}})
-    assert (odd.epoch, odd.loss, odd.ghost_bytes) == (0, 1, 5)
+    assert (odd.phase, odd.epoch, odd.loss, odd.ghost_bytes) == ("starting", 0, 1, 5)
+    scores = {"train": {"acc": 0.5}, "val": {"acc": 0.25}, "test": None}
+    assert status_of({"status": {"evaluation": scores}}).evaluation == scores
+    for strange in ({"val": {"acc": 1}}, {**scores, "val": 3}, {**scores, "val": {"acc": "high"}}):
+        assert status_of({"status": {"epoch": 1, "evaluation": strange}}).evaluation is None
 
 
 def test_a_deployment_is_found_by_its_stacks(box: Mailbox) -> None:
