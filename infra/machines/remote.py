@@ -27,6 +27,7 @@ from infra.machines.runfiles import Receiver, pace_s
 from run_coordinator import live_status
 from run_coordinator.actions import Status
 from run_coordinator.hosts import Death
+from run_coordinator.past_runs.deployments import REMOTE
 from siafu import config as configs
 from siafu import errors, run_files
 from siafu.address import COORDINATOR, Address, graph_server, param_server
@@ -195,7 +196,7 @@ def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tu
     _check_free(before, report, config.cloud.name)
     text = configs.dump(config)
     (run_dir / CONFIG).write_text(text)
-    (run_dir / "remote.json").write_text(json.dumps({"bucket": mailbox.bucket, "run": run}) + "\n")
+    (run_dir / REMOTE).write_text(json.dumps({"bucket": mailbox.bucket, "run": run}) + "\n")
     mailbox.put(run_key(run, CONFIG), text.encode())
     for name in (NAMES, STANDARD):  # nobody there has them: whoever follows the run gets them from here
         if (run_dir / name).is_file():

@@ -8,6 +8,7 @@ a second call, or one after a crash of the first, goes on from there.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
@@ -19,7 +20,8 @@ from infra.cloud import Cloud, speaking_plainly
 from infra.deployment import DATA
 from infra.leftovers import Left
 from infra.verbs import arguments, consent
-from siafu.errors import GnnError
+from run_coordinator.past_runs.deployments import forget
+from siafu.errors import ConfigError, GnnError
 
 #: Between two looks at stacks that are going.
 POLL_S = 5.0
@@ -118,6 +120,8 @@ def main(args: argparse.Namespace) -> int:
     if not args.yes:
         consent.ask(f"Remove {where}, with all its runs and graphs?")
     gone = destroy(cloud, say=lambda text: print(text, file=sys.stderr, flush=True))
+    with contextlib.suppress(OSError, ConfigError):  # only a listing would ask for it
+        forget(cloud.name, cloud.region)
     if args.json:
         print(json.dumps({"name": cloud.name, "stacks": gone.stacks, "left": [str(one) for one in gone.left]}))
     elif gone.left:

@@ -25,7 +25,7 @@ from siafu.run_files import CONFIG, METRICS, Record, Result, Split
 State = Literal["finished", "at its limit", "running", "broken off"]
 
 #: Of a table of runs.
-COLUMNS = ("run", "graph", "model", "state", "epochs", "validation", "test", "time", "cost")
+COLUMNS = ("run", "where", "graph", "model", "state", "epochs", "validation", "test", "time", "cost")
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,6 +102,7 @@ class PastRun:
         """Its row in a table of the runs in ``folder``."""
         return {
             "run": str(self.dir.relative_to(folder)),
+            "where": self.config.run.on,
             "graph": self.graph,
             "model": self.model,
             "state": self.state,
@@ -157,6 +158,7 @@ class Trials:
         usd = [run.usd for run in self.runs if run.usd is not None]
         return {
             "run": str(self.dir.relative_to(folder)),
+            "where": ", ".join({run.config.run.on: 0 for run in self.runs}),
             "graph": ", ".join({run.graph: 0 for run in self.runs}),
             "model": ", ".join({run.model: 0 for run in self.runs}),
             "state": f"{finished} finished" if finished == len(self.runs) else f"{finished} of {len(self.runs)}",
@@ -203,7 +205,9 @@ class PastRuns(tuple[PastRun | Trials, ...]):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the table of ``siafu runs``."""
-        return tables.as_html(repr(self), COLUMNS, [list(one.cells(self.folder).values()) for one in self])
+        rows = [one.cells(self.folder) for one in self]
+        head = columns_of(rows)
+        return tables.as_html(repr(self), head, [[row[name] for name in head] for row in rows])
 
 
 def runs(folder: str | os.PathLike[str] = "runs") -> PastRuns:
@@ -282,6 +286,12 @@ def _state(path: Path, result: Result | None) -> State:
 
 def _started(one: PastRun | Trials) -> str:
     return max((run.started for run in one.runs), default="")
+
+
+def columns_of(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Where runs ran is shown only if one ran elsewhere."""
+    is_local = all(row["where"] in ("local", "") for row in rows)
+    return [name for name in COLUMNS if not (name == "where" and is_local)]
 
 
 def time_of(seconds: float | None) -> str:

@@ -2,7 +2,7 @@
 
 1. The cache (``siafu.config.cache_folder``) holds prepared graphs, environments with peers' packages, wheels and the
    like. Whatever is in it is made again when it is needed. What a run of ``--folder`` that goes on reads stays, and so
-   does what ``siafu plan --calibrate`` has measured.
+   does what ``siafu plan --calibrate`` has measured, and what ``siafu deploy`` has noted.
 2. Runs go only where ``--runs AGE`` names an age, and never one that goes on. Folders of many runs go as a whole, by
    the age of the newest.
 """
@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from run_coordinator.past_runs import runs
+from run_coordinator.past_runs.deployments import NOTED
 from siafu import run_files
 from siafu.config import cache_folder
 from siafu.errors import ConfigError
@@ -136,7 +137,7 @@ def age_of(flag: str, text: str) -> float:
 def _in_cache() -> Iterator[Entry]:
     folder = cache_folder()
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.name.startswith(MEASURED):
+        if path.name.startswith((MEASURED, NOTED)):
             continue
         yield Entry(path, "cache", _size(path), max(0.0, time.time() - _used(path)))
 

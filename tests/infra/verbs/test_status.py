@@ -15,10 +15,11 @@ from typing import Any
 import boto3
 import pytest
 
-from infra.machines import found
+from infra.machines import found, runs
 from infra.machines.mailbox import Mailbox, report_key, run_key
 from infra.machines.remote import status_of
 from infra.verbs import cost, status
+from run_coordinator.past_runs import deployments
 from siafu import config as configs
 from siafu.__main__ import main
 from siafu.address import COORDINATOR, Address, graph_server, param_server
@@ -117,6 +118,25 @@ def test_runs_are_done_stopped_failed_running_or_lost(box: Mailbox) -> None:
     assert "loss 0.5000  $0.2500" in lines
     assert "failed." in lines
     json.dumps(report, allow_nan=False)
+
+
+def test_siafu_runs_lists_what_status_does(
+    box: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(box, "done", "2026-11-21T09:00:00+00:00")
+    box.write(run_key("done", "end.json"), {"code": 0, "last_line": "done."})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    expires = (datetime.now(timezone.utc) + timedelta(hours=1)).isoformat()
+    deployments.note(deployments.Deployment("mine", "us-east-1", BUCKET, expires))
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["deployed"] == [{"deployment": "mine", **status.examine(CONFIG, box)["runs"][0]}]
+    assert found["deployed"][0]["state"] == "done"
+    monkeypatch.setattr(runs, "of_bucket", lambda bucket, region: runs.told(Mailbox("gone"), None))
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    assert "runs of deployment mine in us-east-1 are not listed: bucket gone, runs/: NoSuchBucket" in (
+        capsys.readouterr().err
+    )
 
 
 def test_a_state_of_any_shape_is_survived() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 import siafu
 from run_coordinator import run_directory
-from run_coordinator.past_runs import PastRun, Trials, clean, compare, read, runs
-from run_coordinator.past_runs.cli import COLUMNS, FIRST, fitting
+from run_coordinator.past_runs import COLUMNS, PastRun, Trials, clean, compare, read, runs
+from run_coordinator.past_runs.cli import FIRST, fitting
 from siafu import config as configs
 from siafu.__main__ import main
 from siafu.baseline import BaselineConfig
