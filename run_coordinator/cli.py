@@ -7,11 +7,12 @@ import contextlib
 import json
 import sys
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from graph_data import source_flags
 from graph_data.partitioners import PARTITIONERS
 from run_coordinator import api, prepared, presets, repeat, run_config
+from run_coordinator.bars import Bars
 from run_coordinator.loggers import LOGGERS
 from run_coordinator.recovery import guard
 from run_coordinator.run import Run
@@ -215,14 +216,9 @@ def asked(args: argparse.Namespace, *, many: bool = False) -> Config:
 
 
 def _many(args: argparse.Namespace, config: Config) -> int:
-    with going_on():
+    with going_on(), progress_of_many(args, args.runs) as (watch, on_done):
         found = repeat.repeat(
-            runs=args.runs,
-            data_seeds=args.data_seeds,
-            jobs=args.jobs,
-            config=config,
-            watch=watch(args),
-            on_done=lambda done: say(args, done),
+            runs=args.runs, data_seeds=args.data_seeds, jobs=args.jobs, config=config, watch=watch, on_done=on_done
         )
     print(json.dumps(dict(found.summary)) if args.json else "\n".join(repeat.lines(found.summary)))
     return incomplete(f"siafu train: {len(found.runs)} of {args.runs} runs", len(found.runs) == args.runs)
@@ -238,14 +234,29 @@ def going_on() -> Iterator[None]:
         raise
 
 
-def watch(args: argparse.Namespace) -> repeat.Watch:
-    """Progress of one trial after the other."""
-    return lambda trial: Display(
-        f"{title(trial.config)}, {trial.name}", trial.config.train.epochs, quiet=args.quiet or not sys.stderr.isatty()
-    )
+@contextlib.contextmanager
+def progress_of_many(
+    args: argparse.Namespace, num_runs: int
+) -> Iterator[tuple[repeat.Watch, Callable[[repeat.Done], None]]]:
+    """What shows each run while it trains, and what hears of each that is finished. On a terminal, runs that come one
+    after the other have a panel, runs side by side a bar each; a finished run is one line."""
+    quiet = args.quiet or not sys.stderr.isatty()
+    if args.jobs == 1:
+        yield (
+            lambda trial: Display(f"{title(trial.config)}, {trial.name}", trial.config.train.epochs, quiet=quiet),
+            lambda done: _say(args, done),
+        )
+        return
+    with Bars(num_runs, quiet=quiet) as bars:
+
+        def count(done: repeat.Done) -> None:
+            _say(args, done)
+            bars.count()
+
+        yield bars.shown, count
 
 
-def say(args: argparse.Namespace, done: repeat.Done) -> None:
+def _say(args: argparse.Namespace, done: repeat.Done) -> None:
     """One line for each trial that is finished."""
     if args.quiet:
         return

@@ -6,12 +6,14 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from run_coordinator.actions import Status
+from siafu.metrics import SPLITS
+from siafu.run_files import BySplit
 
 STATUS = ".status.json"
 EVERY_S = 0.5
@@ -51,3 +53,22 @@ def read(run_dir: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def status_of(told: Mapping[str, Any]) -> Status:
+    """What ``read`` gives, as the status that it was. A value of a wrong type is left out."""
+    defaults = asdict(Status())
+    right = {name: value for name, value in told.items() if name in defaults and _is_like(value, defaults[name])}
+    return Status(**{**right, "evaluation": _scores_of(told.get("evaluation"))})
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    return type(value) is type(default) or (type(value) is int and type(default) is float)
+
+
+def _scores_of(told: Any) -> BySplit | None:
+    if not isinstance(told, dict) or told.keys() != set(SPLITS):
+        return None
+    scored = [scores for scores in told.values() if scores is not None]
+    is_sound = all(isinstance(scores, dict) and isinstance(scores.get("acc"), int | float) for scores in scored)
+    return cast(BySplit, told) if is_sound else None

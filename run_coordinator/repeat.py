@@ -8,6 +8,7 @@ Rules:
    what is asked, and ``plan.json`` in it says what that was; other settings are refused there.
 3. ``run.budget_usd`` and ``run.max_seconds`` are limits of all trials together; the one that they stop is not finished.
 4. Trials come one after the other, in this process; with ``jobs`` > 1 side by side, each a ``siafu train`` of its own.
+   What one that ends without a result wrote to stderr stays in ``.NAME.stderr``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from graph_data.sources.columns import path_and_options
-from run_coordinator import api, prepared, run_config
+from run_coordinator import api, live_status, prepared, run_config, tables
 from run_coordinator.actions import Status
 from run_coordinator.run import Run
 from siafu import __version__, errors, run_files, start
@@ -37,7 +38,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError, Diverged, GnnError, PeerLost
 from siafu.metrics import TITLES
 from siafu.pricing.meter import BUDGET, LIMITS, TIME
-from siafu.progress import from_here
+from siafu.progress import from_here, written
 from siafu.run_files import Result
 from siafu.shards import ShardSet
 
@@ -70,9 +71,9 @@ class Done:
     before: bool = False  # whether an earlier call did it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Runs:
-    """Finished runs that differ by their seeds alone, and their directory."""
+    """Finished runs that differ by their seeds alone, and their directory. A notebook shows their table."""
 
     dir: Path
     runs: tuple[Run, ...]
@@ -83,6 +84,33 @@ class Runs:
         """Mean and standard deviation; NaN without test vertices."""
         test = self.summary["test_acc"]
         return (test["mean"], test["std"]) if test else (float("nan"), float("nan"))
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` with a row for each run: seed, val_acc, test_acc, best_epoch, epochs, train_seconds,
+        stopped, weights_digest, run_dir. Raises: ConfigError without pandas."""
+        return tables.frame(self.summary["runs"], list(Brief.__annotations__))
+
+    def __repr__(self) -> str:
+        found = (("val", self.summary["val_acc"]), ("test", self.summary["test_acc"]))
+        scores = [f"{split} {plus_minus(values, 4)}" for split, values in found if values]
+        counted = f"{len(self.runs)} of {self.summary['asked']}"
+        return f"Runs({', '.join([counted, *scores, str(self.dir)])})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        head = ("seed", "validation", "test", "best epoch", "epochs", "seconds")
+        rows = [
+            [
+                run["seed"],
+                written(run["val_acc"]),
+                written(run["test_acc"]),
+                run["best_epoch"],
+                run["epochs"],
+                f"{run['train_seconds']:.1f}",
+            ]
+            for run in self.summary["runs"]
+        ]
+        return tables.as_html(repr(self), head, rows)
 
 
 def repeat(
@@ -284,7 +312,8 @@ def carry_out(
         limits.spent += _usd(known.result) if known.result else 0.0
         yield known
     todo = _asked(missing, folder, limits)
-    for trial, outcome in _one_by_one(todo, watch, train) if jobs == 1 else _side_by_side(todo, folder, jobs):
+    outcomes = _one_by_one(todo, watch, train) if jobs == 1 else _side_by_side(todo, folder, jobs, watch)
+    for trial, outcome in outcomes:
         if isinstance(outcome, GnnError):
             # All else (a lost server, a full disk, no room for a thread) says nothing about the settings.
             diverged = may_diverge and isinstance(outcome, Diverged)
@@ -328,58 +357,78 @@ def _one_by_one(trials: Iterator[Trial], watch: Watch, train: Trainer) -> Iterat
             yield trial, run.result if run else None
 
 
-def _side_by_side(trials: Iterator[Trial], folder: Path, jobs: int) -> Iterator[tuple[Trial, Outcome]]:
-    running: dict[subprocess.Popen[str], Trial] = {}
-    waiting = iter(trials)
-    try:
-        while True:
-            while len(running) < jobs and (trial := next(waiting, None)) is not None:
-                running[_started(trial, folder)] = trial
-            if not running:
-                return
-            for process in list(running):
-                if (said := _last_word(process, POLL_S / len(running))) is not None:
-                    yield running.pop(process), _outcome(process.returncode, said)
-    finally:
-        _end(list(running))
+@dataclass(frozen=True)
+class _Job:
+    """A trial in a process of its own."""
+
+    trial: Trial
+    process: subprocess.Popen[str]
+    stderr: Path
+    on_status: OnStatus
+    shown: contextlib.ExitStack  # closed when its progress is no longer shown
+
+    def show(self) -> None:
+        """Where it stands, as its process writes it into the run directory."""
+        if self.on_status is not None and (told := live_status.read(Path(self.trial.config.run.dir))):
+            self.on_status(live_status.status_of(told))
+
+    def last_word(self, wait_s: float) -> str | None:
+        """What it has said, if it has ended by then. It is listened to meanwhile: the losses
+        of many epochs overfill a pipe."""
+        try:
+            return self.process.communicate(timeout=wait_s)[0]
+        except subprocess.TimeoutExpired:
+            return None
+
+    def outcome(self, said: str) -> Outcome:
+        try:
+            found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+        except (ValueError, IndexError):
+            complaint = self.stderr.read_text(errors="replace").strip().splitlines()[-1:]
+            why = f": {complaint[0]} (all of it: {from_here(self.stderr)})" if complaint else ""
+            ended = f"ended with exit code {self.process.returncode} and without a result"
+            return PeerLost(f"the process of {self.trial.name} {ended}{why}")
+        self.stderr.unlink(missing_ok=True)
+        if "error" not in found:
+            return cast(Result, found)
+        cls = getattr(errors, found["type"], GnnError)
+        error: GnnError = cls(found["error"])
+        return error
 
 
-def _started(trial: Trial, folder: Path) -> subprocess.Popen[str]:
+def _side_by_side(trials: Iterator[Trial], folder: Path, jobs: int, watch: Watch) -> Iterator[tuple[Trial, Outcome]]:
+    running: list[_Job] = []
+    with contextlib.ExitStack() as all_shown:
+        try:
+            while True:
+                while len(running) < jobs and (trial := next(trials, None)) is not None:
+                    shown = all_shown.enter_context(contextlib.ExitStack())
+                    running.append(_started(trial, folder, shown.enter_context(watch(trial)), shown))
+                if not running:
+                    return
+                for job in list(running):
+                    if (said := job.last_word(POLL_S / len(running))) is None:
+                        job.show()
+                        continue
+                    running.remove(job)
+                    job.shown.close()
+                    yield job.trial, job.outcome(said)
+        finally:
+            _end([job.process for job in running])
+
+
+def _started(trial: Trial, folder: Path, on_status: OnStatus, shown: contextlib.ExitStack) -> _Job:
     """In a session of its own: a terminal's Ctrl-C is for us, and we end it."""
-    file = folder / f".{trial.name}.toml"
+    file, stderr = folder / f".{trial.name}.toml", folder / f".{trial.name}.stderr"
     file.write_text(configs.dump(trial.config))
     command = start.command(
         "siafu", "train", "--config", str(file), "--quiet", "--json", *run_config.code_of(trial.config)
     )
-    return subprocess.Popen(
-        command,
-        env=start.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def _last_word(process: subprocess.Popen[str], wait_s: float) -> str | None:
-    """What it has said, if it has ended by then. It is listened to meanwhile: the losses
-    of many epochs overfill a pipe."""
-    try:
-        return process.communicate(timeout=wait_s)[0]
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def _outcome(exit_code: int, said: str) -> Outcome:
-    try:
-        found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        return PeerLost(f"a trial's process ended with exit code {exit_code} and without a result")
-    if "error" not in found:
-        return cast(Result, found)
-    cls = getattr(errors, found["type"], GnnError)
-    error: GnnError = cls(found["error"])
-    return error
+    with open(stderr, "w") as log:
+        process = subprocess.Popen(
+            command, env=start.environment(), stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
+    return _Job(trial, process, stderr, on_status, shown)
 
 
 def _end(processes: Sequence[subprocess.Popen[str]]) -> None:

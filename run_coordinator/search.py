@@ -12,15 +12,16 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import prepared, repeat, search_space
-from run_coordinator.repeat import Done, Summary, Watch
+from run_coordinator import prepared, repeat, search_space, tables
+from run_coordinator.repeat import Done, Spread, Summary, Watch
 from run_coordinator.run import Run
 from siafu.config import Config, Data
 from siafu.errors import ConfigError
+from siafu.metrics import TITLES
 from siafu.shards import ShardSet
 
 LINES, SUMMARY = "search.jsonl", "search.json"
@@ -33,7 +34,7 @@ class Point:
 
     settings: Mapping[str, Any]
     runs: tuple[Run, ...]
-    summary: Summary
+    summary: Summary = field(repr=False)
     diverged: str = ""  # why, if a run did
 
     @property
@@ -42,10 +43,19 @@ class Point:
         found = self.summary["val_acc"]
         return float("-inf") if self.diverged or found is None else found["mean"]
 
+    def cells(self) -> list[str]:
+        """Its row below ``Search.headings``."""
+        values = [search_space.written(value) for value in self.settings.values()]
+        if self.diverged:
+            return [*values, "diverged", "", "", ""]
+        found = self.summary
+        columns = (found["val_acc"], 4), (found["test_acc"], 4), (found["epochs"], 0), (found["train_seconds"], 1)
+        return [*values, *(_cell(spread, digits) for spread, digits in columns)]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Search:
-    """Every point that is finished, best first, and the directory of all runs."""
+    """Every point that is finished, best first, and the directory of all runs. A notebook shows their table."""
 
     dir: Path
     points: tuple[Point, ...]
@@ -66,19 +76,43 @@ class Search:
         """For ``siafu.train(..., settings=...)``."""
         return dict(self.best.settings)
 
+    @property
+    def _has_best(self) -> bool:
+        return bool(self.points) and not self.best.diverged
+
+    def headings(self) -> list[str]:
+        """Of a table of the points."""
+        keys = list(self.points[0].settings) if self.points else []
+        return [*keys, f"validation {TITLES[self.metric]}", "test", "epochs", "seconds"]
+
     def to_dict(self) -> dict[str, Any]:
         """What ``siafu search --json`` prints."""
         points = [
             {"settings": dict(point.settings), "diverged": point.diverged, **point.summary} for point in self.points
         ]
-        found = bool(self.points) and not self.best.diverged
         return {
-            "best": self.best_settings if found else None,
+            "best": self.best_settings if self._has_best else None,
             "metric": self.metric,
             "points": points,
             "asked": self.num_asked,
             "run_dir": str(self.dir),
         }
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` with a row for each point, best first. Its columns: the settings by their names
+        ("train.lr"); over the point's runs the means val_acc, test_acc, epochs and train_seconds, the deviations
+        val_acc_std and test_acc_std, and the sum usd; runs (how many); diverged (why, "" if none did).
+        Raises: ConfigError without pandas."""
+        return tables.frame([{**point.settings, **_in_numbers(point)} for point in self.points])
+
+    def __repr__(self) -> str:
+        best = f", best {name_of(self.best.settings)}: val {self.best.val_acc:.4f}" if self._has_best else ""
+        return f"Search({len(self.points)} of {self.num_asked} points{best}, {self.dir})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the table of ``siafu search``."""
+        rows = [point.cells() for point in self.points]
+        return tables.as_html(repr(self), self.headings(), rows)
 
 
 def search(
@@ -177,6 +211,29 @@ def _note(folder: Path, settings: Mapping[str, Any], one: Done) -> None:
     told: Mapping[str, object] = repeat.brief(one.trial.seed, one.result) if one.result else {"diverged": one.error}
     with open(folder / LINES, "a", encoding="utf-8") as file:
         file.write(json.dumps({"settings": dict(settings), "seed": one.trial.seed, **told}) + "\n")
+
+
+def _in_numbers(point: Point) -> dict[str, Any]:
+    """Its row of ``Search.to_pandas``, behind the settings."""
+    found = point.summary
+    val, test = (None, None) if point.diverged else (found["val_acc"], found["test_acc"])
+    return {
+        "val_acc": val and val["mean"],
+        "val_acc_std": val and val["std"],
+        "test_acc": test and test["mean"],
+        "test_acc_std": test and test["std"],
+        "epochs": found["epochs"] and found["epochs"]["mean"],
+        "train_seconds": found["train_seconds"] and found["train_seconds"]["mean"],
+        "usd": found["usd"],
+        "runs": len(found["runs"]),
+        "diverged": point.diverged,
+    }
+
+
+def _cell(values: Spread | None, digits: int) -> str:
+    if values is None:
+        return ""
+    return f"{values['mean']:.{digits}f}" if values["min"] == values["max"] else repeat.plus_minus(values, digits)
 
 
 def _point(folder: Path, settings: Mapping[str, Any], done: Sequence[Done]) -> Point:

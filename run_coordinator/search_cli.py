@@ -8,10 +8,9 @@ import json
 from rich.console import Console
 from rich.table import Table
 
-from run_coordinator import cli, repeat, search_space
-from run_coordinator.search import Point, Search, search
+from run_coordinator import cli, search_space
+from run_coordinator.search import Search, search
 from siafu.errors import ConfigError
-from siafu.metrics import TITLES
 from siafu.progress import from_here
 
 #: Rows of the table; search.json has all.
@@ -58,22 +57,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    with cli.going_on():
+    config, over = cli.asked(args), _over(args.grid)
+    with cli.going_on(), cli.progress_of_many(args, _num_runs(args, over)) as (watch, on_done):
         found = search(
-            over=_over(args.grid),
+            over=over,
             random=args.random,
             seed=args.search_seed,
             runs=args.runs,
             jobs=args.jobs,
-            config=cli.asked(args),
-            watch=cli.watch(args),
-            on_done=lambda done: cli.say(args, done),
+            config=config,
+            watch=watch,
+            on_done=on_done,
         )
     if args.json:
         print(json.dumps(found.to_dict()))
     elif found.points:
         _show(found)
     return cli.incomplete(f"siafu search: {len(found.points)} of {found.num_asked} points", found.complete)
+
+
+def _num_runs(args: argparse.Namespace, over: dict[str, str]) -> int:
+    points = search_space.points(search_space.parse(over), args.random, args.search_seed)
+    return len(points) * int(args.runs)
 
 
 def _over(grids: list[str]) -> dict[str, str]:
@@ -90,13 +95,11 @@ def _over(grids: list[str]) -> dict[str, str]:
 
 def _show(found: Search) -> None:
     """The table, and how to train with the best settings."""
-    keys = list(found.points[0].settings)
-    title = TITLES[found.metric]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in (*keys, f"validation {title}", "test", "epochs", "seconds"):
+    for heading in found.headings():
         table.add_column(heading, justify="right")
     for number, point in enumerate(found.points[:MOST_ROWS]):
-        table.add_row(*_row(point, keys), style="bold" if number == 0 and not point.diverged else None)
+        table.add_row(*point.cells(), style="bold" if number == 0 and not point.diverged else None)
     Console().print(table)
     if (more := len(found.points) - MOST_ROWS) > 0:
         print(f"and {more} more in search.json")
@@ -107,18 +110,3 @@ def _show(found: Search) -> None:
         print(f"best        {settings}")
     place = from_here(found.dir)
     print(f"saved in    {place}")
-
-
-def _row(point: Point, keys: list[str]) -> list[str]:
-    values = [search_space.written(point.settings[key]) for key in keys]
-    if point.diverged:
-        return [*values, "diverged", "", "", ""]
-    found = point.summary
-    columns = (found["val_acc"], 4), (found["test_acc"], 4), (found["epochs"], 0), (found["train_seconds"], 1)
-    return [*values, *(_cell(spread, digits) for spread, digits in columns)]
-
-
-def _cell(values: repeat.Spread | None, digits: int) -> str:
-    if values is None:
-        return ""
-    return f"{values['mean']:.{digits}f}" if values["min"] == values["max"] else repeat.plus_minus(values, digits)

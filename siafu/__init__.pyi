@@ -14,12 +14,18 @@ from run_coordinator.api import train as train
 from run_coordinator.baseline import train_baseline as train_baseline
 from run_coordinator.evaluate import evaluate as evaluate
 from run_coordinator.export import export as export
+from run_coordinator.past_runs import PastRun as PastRun
+from run_coordinator.past_runs import PastRuns as PastRuns
+from run_coordinator.past_runs import Trials as Trials
 from run_coordinator.past_runs import runs as runs
 from run_coordinator.predict import predict as predict
 from run_coordinator.predict.predictions import Predictions as Predictions
 from run_coordinator.recovery.resume import resume as resume
+from run_coordinator.repeat import Runs as Runs
 from run_coordinator.repeat import repeat as repeat
 from run_coordinator.run import Run as Run
+from run_coordinator.search import Point as Point
+from run_coordinator.search import Search as Search
 from run_coordinator.search import search as search
 from siafu.graph import Graph as Graph
 

@@ -203,6 +203,7 @@ TABLES = {
     "run_coordinator/api.py": "a run on a deployment, which one of its machines coordinates",
     "run_coordinator/doctor.py": "whether LocalStack is installed",
     "run_coordinator/hosts/__init__.py": "HOSTS",
+    "run_coordinator/past_runs/deployments.py": "runs of a deployment",
     "run_coordinator/lambda_emulator.py": "LocalStack for a run",
 }
 

@@ -156,15 +156,16 @@ class Entry:
 class Mailbox:
     """One bucket. Any thread may use it. What the service refuses is a ConfigError, what it does not do a PeerLost."""
 
-    def __init__(self, bucket: str, *, endpoint: str = "", region: str = ""):
-        """``endpoint``: URL of a stand-in for S3; empty: what boto3 is told by the environment, or AWS."""
+    def __init__(self, bucket: str, *, endpoint: str = "", region: str = "", attempts: int = _ATTEMPTS):
+        """``endpoint``: URL of a stand-in for S3; empty: what boto3 is told by the environment, or AWS. ``attempts``:
+        at each request, the first among them."""
         self.bucket, self.endpoint, self.region = bucket, endpoint, region
         options: dict[str, Any] = {"region_name": region or None, "endpoint_url": endpoint or None}
         session = boto3.Session()
         if endpoint and session.get_credentials() is None:  # a stand-in asks for some, and takes any
             options |= {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
         settings = Settings(
-            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+            retries={"mode": "standard", "total_max_attempts": attempts},
             connect_timeout=5,
             read_timeout=20,
             max_pool_connections=64,

@@ -3,14 +3,13 @@ beside what the cloud says of them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.machines import found, remote, runs
+from infra.machines import found, runs
 from infra.machines.host import Report, Reports
 from infra.machines.mailbox import Mailbox
 from siafu.address import COORDINATOR, Address
@@ -43,7 +42,7 @@ def examine(config: Config, mailbox: Mailbox) -> dict[str, Any]:
         "machines": machines,
         "expires": expires.strftime(found.TIME) if expires else None,
         "removes_itself": found.until(expires, datetime.now(timezone.utc)) if expires else None,
-        "runs": _runs(mailbox, reports.get(COORDINATOR)),
+        "runs": runs.told(mailbox, reports.get(COORDINATOR)),
         "unknown": unknown,
         "disagreements": [text for machine in machines if (text := _disagreement(machine))] if not unknown else [],
     }
@@ -81,31 +80,3 @@ def _disagreement(machine: Mapping[str, Any]) -> str:
     if up and machine["machine"] != instance["id"]:
         return f"{name}: its agent reports from {machine['machine']}, but the cloud says {instance['id']}"
     return ""
-
-
-def _runs(mailbox: Mailbox, report: Report | None) -> list[dict[str, Any]]:
-    """The newest first, each with how far it is or how it ended."""
-    result = []
-    for asked in runs.newest(mailbox):
-        request = asked.request
-        line = {key: request.get(key) for key in ("graph", "epochs", "asked")} | {"run": asked.run}
-        end = runs.end_of(mailbox, asked.run)
-        if end is not None:
-            code = end.get("code")
-            line |= {
-                "state": "done" if code == 0 else "stopped" if code == 130 else "failed",
-                "last_line": end.get("last_line"),
-            }
-        elif report is not None and runs.alive(asked, report):
-            status = remote.status_of(report.value)
-            line |= {
-                "state": "running",
-                "phase": status.phase,
-                "epoch": status.epoch,
-                "usd": status.usd,
-                "loss": None if math.isnan(status.loss) else status.loss,
-            }
-        else:
-            line |= {"state": "lost"}
-        result.append(line)
-    return result

@@ -6,7 +6,6 @@ The run does not need the laptop once it is asked for: a lost one comes back wit
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import re
@@ -25,8 +24,10 @@ from infra.machines.found import until
 from infra.machines.host import BOOT_S, Report, Reports, share
 from infra.machines.mailbox import Letter, Mailbox, order_key, piece_key, report_key, run_key
 from infra.machines.runfiles import Receiver, pace_s
+from run_coordinator import live_status
 from run_coordinator.actions import Status
 from run_coordinator.hosts import Death
+from run_coordinator.past_runs.deployments import REMOTE
 from siafu import config as configs
 from siafu import errors, run_files
 from siafu.address import COORDINATOR, Address, graph_server, param_server
@@ -195,7 +196,7 @@ def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tu
     _check_free(before, report, config.cloud.name)
     text = configs.dump(config)
     (run_dir / CONFIG).write_text(text)
-    (run_dir / "remote.json").write_text(json.dumps({"bucket": mailbox.bucket, "run": run}) + "\n")
+    (run_dir / REMOTE).write_text(json.dumps({"bucket": mailbox.bucket, "run": run}) + "\n")
     mailbox.put(run_key(run, CONFIG), text.encode())
     for name in (NAMES, STANDARD):  # nobody there has them: whoever follows the run gets them from here
         if (run_dir / name).is_file():
@@ -337,15 +338,8 @@ def _gone(report: Report | None, run: str, missed_s: float) -> str:
 
 def status_of(report: Mapping[str, Any]) -> Status:
     """Where the run of a report stands."""
-    raw = report.get("status")
-    known = {field.name for field in dataclasses.fields(Status)}
-    defaults = Status()
-    said = {
-        name: value
-        for name, value in (raw if isinstance(raw, dict) else {}).items()
-        if name in known and (type(value) is type(getattr(defaults, name)) or type(value) is int)
-    }
-    return Status(**said) if said else Status(phase="starting the coordinator")
+    told = report.get("status")
+    return live_status.status_of(told) if isinstance(told, dict) and told else Status(phase="starting the coordinator")
 
 
 def _error(end: Mapping[str, Any], run: str, run_dir: Path) -> GnnError:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from infra.machines import remote
 from infra.machines.agent_state import Order
 from infra.machines.host import Report
 from infra.machines.mailbox import RUNS, Mailbox, checked_run, report_key, run_key
@@ -82,3 +84,37 @@ def under_way(report: Report | None) -> str:
 def alive(asked: Asked, report: Report | None) -> bool:
     """Whether the run's coordinator is at work, as far as its machine says."""
     return under_way(report) == asked.run
+
+
+def told(mailbox: Mailbox, report: Report | None) -> list[dict[str, Any]]:
+    """The newest first, each with how far it is or how it ended."""
+    result = []
+    for asked in newest(mailbox):
+        request = asked.request
+        line = {key: request.get(key) for key in ("graph", "epochs", "asked")} | {"run": asked.run}
+        end = end_of(mailbox, asked.run)
+        if end is not None:
+            code = end.get("code")
+            line |= {
+                "state": "done" if code == 0 else "stopped" if code == 130 else "failed",
+                "last_line": end.get("last_line"),
+            }
+        elif report is not None and alive(asked, report):
+            status = remote.status_of(report.value)
+            line |= {
+                "state": "running",
+                "phase": status.phase,
+                "epoch": status.epoch,
+                "usd": status.usd,
+                "loss": None if math.isnan(status.loss) else status.loss,
+            }
+        else:
+            line |= {"state": "lost"}
+        result.append(line)
+    return result
+
+
+def of_bucket(bucket: str, region: str) -> list[dict[str, Any]]:
+    """As ``told``. Asks once: nobody waits for a listing until the network is there again."""
+    mailbox = Mailbox(bucket, region=region, attempts=1)
+    return told(mailbox, coordinator(mailbox))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from infra import deployment
 from infra.deployment import PARTS
 from infra.verbs import arguments, consent
+from run_coordinator.past_runs.deployments import Deployment, note
 from siafu import extras
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError
@@ -84,9 +86,11 @@ def main(args: argparse.Namespace) -> int:
     except GnnError as error:
         error.args = (f"{error}; siafu deploy goes on from here, siafu destroy removes what there is",)
         raise
-    expires = made.expires.strftime(found.TIME)
+    expires, bucket = made.expires.strftime(found.TIME), deployment.bucket(cloud.name, cloud.account, cloud.region)
+    if not cloud.endpoint:  # else siafu runs would ask AWS of it
+        with contextlib.suppress(OSError, ConfigError):  # only a listing misses it
+            note(Deployment(cloud.name, cloud.region, bucket, made.expires.isoformat()))
     if args.json:
-        bucket = deployment.bucket(cloud.name, cloud.account, cloud.region)
         print(json.dumps({**_as_json(config, planned), "account": cloud.account, "bucket": bucket, "expires": expires}))
     else:
         print(

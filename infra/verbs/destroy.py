@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 
 from infra.verbs import arguments, consent
+from run_coordinator.past_runs.deployments import forget
 from siafu import extras
+from siafu.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +37,8 @@ def main(args: argparse.Namespace) -> int:
     if not args.yes:
         consent.ask(f"Remove {where}, with all its runs and graphs?")
     gone = teardown.destroy(cloud, say=lambda text: print(text, file=sys.stderr, flush=True))
+    with contextlib.suppress(OSError, ConfigError):  # only a listing would ask for it
+        forget(cloud.name, cloud.region)
     if args.json:
         print(json.dumps({"name": cloud.name, "stacks": gone.stacks, "left": [str(one) for one in gone.left]}))
     elif gone.left:

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from run_coordinator import run_directory
-from run_coordinator.repeat import PLAN, Spread, spread
+from run_coordinator import run_directory, tables
+from run_coordinator.repeat import PLAN, Spread, plus_minus, spread
 from siafu import baseline, run_files
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError
 from siafu.metrics import SPLITS
+from siafu.progress import dollars, duration, written
 from siafu.run_files import CONFIG, METRICS, Record, Result, Split
 
 #: finished: all epochs, the target, or patience; at its limit: of money or time; running: by a process of this machine;
 #: broken off: killed, crashed, or run elsewhere and not fetched: siafu resume, or attach, goes on
 State = Literal["finished", "at its limit", "running", "broken off"]
 
+#: Of a table of runs.
+COLUMNS = ("run", "where", "graph", "model", "state", "epochs", "validation", "test", "time", "cost")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class PastRun:
     """A run as its directory tells it."""
 
@@ -85,6 +89,30 @@ class PastRun:
         scores = found[split] if found else None
         return scores["acc"] if scores else None
 
+    @property
+    def runs(self) -> Sequence[PastRun]:
+        """Itself, so that a loop need not tell it from ``Trials``."""
+        return (self,)
+
+    def __repr__(self) -> str:
+        scores = [f"{split} {written(score)}" for split in SPLITS[1:] if (score := self.score(split)) is not None]
+        return f"PastRun({', '.join([str(self.dir), self.state, *scores])})"
+
+    def cells(self, folder: Path) -> dict[str, str]:
+        """Its row in a table of the runs in ``folder``."""
+        return {
+            "run": str(self.dir.relative_to(folder)),
+            "where": self.config.run.on,
+            "graph": self.graph,
+            "model": self.model,
+            "state": self.state,
+            "epochs": str(self.epochs),
+            "validation": written(self.score("val")),
+            "test": written(self.score("test")),
+            "time": time_of(self.seconds),
+            "cost": money_of(self.usd),
+        }
+
     def to_dict(self) -> dict[str, object]:
         """As ``siafu runs --json`` prints it."""
         return {
@@ -102,7 +130,7 @@ class PastRun:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trials:
     """Runs of one call: of ``--runs K``, ``siafu search`` or ``siafu value``."""
 
@@ -119,17 +147,79 @@ class Trials:
         """Of the finished ones."""
         return spread([run.score(split) for run in self.runs if run.state == "finished"])
 
+    def __repr__(self) -> str:
+        return f"Trials({self.dir}, {self.what}, {len(self.runs)} runs)"
+
+    def cells(self, folder: Path) -> dict[str, str]:
+        """As of a run. Times and costs are of all runs together; scores are means where the runs differ by their
+        seeds alone."""
+        finished = sum(run.state == "finished" for run in self.runs)
+        seconds = [run.seconds for run in self.runs if run.seconds is not None]
+        usd = [run.usd for run in self.runs if run.usd is not None]
+        return {
+            "run": str(self.dir.relative_to(folder)),
+            "where": ", ".join({run.config.run.on: 0 for run in self.runs}),
+            "graph": ", ".join({run.graph: 0 for run in self.runs}),
+            "model": ", ".join({run.model: 0 for run in self.runs}),
+            "state": f"{finished} finished" if finished == len(self.runs) else f"{finished} of {len(self.runs)}",
+            "epochs": str(sum(run.epochs for run in self.runs)),
+            "validation": self._mean("val"),
+            "test": self._mean("test"),
+            "time": time_of(sum(seconds) if seconds else None),
+            "cost": money_of(sum(usd) if usd else None),
+        }
+
+    def _mean(self, split: Split) -> str:
+        found = self.spread(split) if self.of_seeds else None
+        return plus_minus(found, 3) if found else "–"
+
     def to_dict(self) -> dict[str, object]:
+        """As ``siafu runs --json`` prints it."""
         return {"dir": str(self.dir), "what": self.what, "runs": [run.to_dict() for run in self.runs]}
 
 
-def runs(folder: str | os.PathLike[str] = "runs") -> list[PastRun | Trials]:
-    """All runs in a folder, the newest last.
+class PastRuns(tuple[PastRun | Trials, ...]):
+    """The runs in a folder, the newest last: a tuple of ``PastRun`` and, for runs of one call, ``Trials``."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, folder: Path, found: Iterable[PastRun | Trials]) -> PastRuns:
+        made = cls(found)
+        made.folder = folder
+        return made
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` with a row for each run, also for each of ``Trials``: what ``siafu runs --json`` says
+        of it, ``of`` (the directory of its ``Trials``, "" for a run alone), then every setting by its name
+        ("train.lr"). Raises: ConfigError without pandas."""
+        rows = [
+            {**run.to_dict(), "of": str(one.dir) if isinstance(one, Trials) else "", **flat(run.config.to_dict())}
+            for one in self
+            for run in one.runs
+        ]
+        return tables.frame(rows)
+
+    def __repr__(self) -> str:
+        return f"PastRuns({sum(len(one.runs) for one in self)} runs in {self.folder})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the table of ``siafu runs``."""
+        rows = [one.cells(self.folder) for one in self]
+        head = columns_of(rows)
+        return tables.as_html(repr(self), head, [[row[name] for name in head] for row in rows])
+
+
+def runs(folder: str | os.PathLike[str] = "runs") -> PastRuns:
+    """All runs in a folder, the newest last. A notebook shows their table.
+
+        >>> siafu.runs().to_pandas().sort_values("val_acc")
 
     Raises: ConfigError for a folder that is not there, and for a run whose files cannot be read.
     """
-    found = [read(path) for path in sorted(_entries(Path(folder))) if _is_run(path) or (path / PLAN).is_file()]
-    return sorted(found, key=lambda one: _started(one))
+    path = Path(folder)
+    found = [read(entry) for entry in sorted(_entries(path)) if _is_run(entry) or (entry / PLAN).is_file()]
+    return PastRuns.of(path, sorted(found, key=_started))
 
 
 def read(path: Path) -> PastRun | Trials:
@@ -195,6 +285,23 @@ def _state(path: Path, result: Result | None) -> State:
 
 
 def _started(one: PastRun | Trials) -> str:
-    if isinstance(one, PastRun):
-        return one.started
     return max((run.started for run in one.runs), default="")
+
+
+def columns_of(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Where runs ran is shown only if one ran elsewhere."""
+    is_local = all(row["where"] in ("local", "") for row in rows)
+    return [name for name in COLUMNS if not (name == "where" and is_local)]
+
+
+def time_of(seconds: float | None) -> str:
+    return "–" if seconds is None else duration(seconds)
+
+
+def money_of(usd: float | None) -> str:
+    return dollars(usd) if usd else "–"
+
+
+def flat(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A config's settings by their names: ``{"train.lr": 0.01}``."""
+    return {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}

@@ -2,7 +2,7 @@
 
 1. The cache (``siafu.config.cache_folder``) holds prepared graphs, environments with peers' packages, wheels and the
    like. Whatever is in it is made again when it is needed. What a run of ``--folder`` that goes on reads stays, and so
-   does what ``siafu plan --calibrate`` has measured.
+   does what ``siafu plan --calibrate`` has measured, and what ``siafu deploy`` has noted.
 2. Runs go only where ``--runs AGE`` names an age, and never one that goes on. Folders of many runs go as a whole, by
    the age of the newest.
 """
@@ -22,7 +22,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from run_coordinator.past_runs import PastRun, runs
+from run_coordinator.past_runs import runs
+from run_coordinator.past_runs.deployments import NOTED
 from siafu import run_files
 from siafu.config import cache_folder
 from siafu.errors import ConfigError
@@ -81,16 +82,15 @@ def main(args: argparse.Namespace) -> int:
 
 def entries(folder: Path, older_s: float, runs_older_s: float | None) -> list[Entry]:
     """All that would go. Raises: ConfigError for a run that cannot be read: nobody knows how it stands."""
-    there = runs(folder) if folder.is_dir() else []
-    every = [run for one in there for run in ([one] if isinstance(one, PastRun) else one.runs)]
+    there = runs(folder) if folder.is_dir() else ()
+    every = [run for one in there for run in one.runs]
     in_use = {run_files.manifest(run.dir).get("shards", "") for run in every if run.state == "running"}
     found = [one for one in _in_cache() if one.age_s >= older_s and str(one.path.resolve()) not in in_use]
     if runs_older_s is None:
         return found
     for one in there:
-        its = [one] if isinstance(one, PastRun) else one.runs
-        age_s = min((_since(run.started, run.dir) for run in its), default=0.0)
-        if its and age_s >= runs_older_s and all(run.state != "running" for run in its):
+        age_s = min((_since(run.started, run.dir) for run in one.runs), default=0.0)
+        if one.runs and age_s >= runs_older_s and all(run.state != "running" for run in one.runs):
             found.append(Entry(one.dir, "run", _size(one.dir), age_s))
     return found
 
@@ -137,7 +137,7 @@ def age_of(flag: str, text: str) -> float:
 def _in_cache() -> Iterator[Entry]:
     folder = cache_folder()
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.name.startswith(MEASURED):
+        if path.name.startswith((MEASURED, NOTED)):
             continue
         yield Entry(path, "cache", _size(path), max(0.0, time.time() - _used(path)))
 

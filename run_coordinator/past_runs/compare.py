@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from run_coordinator.past_runs import PastRun, read
-from run_coordinator.past_runs.cli import money_of, time_of
+from run_coordinator.past_runs import PastRun, flat, money_of, read, time_of
 from run_coordinator.repeat import plus_minus, spread
 from siafu import run_files
 from siafu.errors import ConfigError
@@ -215,7 +214,3 @@ def _curves(curves: Sequence[Sequence[float]]) -> list[str]:
     if not finite:
         return []
     return [sparkline(curve, min(finite), max(finite), WIDTH) for curve in curves]
-
-
-def flat(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from graph_data.sources.arrow import arrow
+from run_coordinator import tables
 from run_coordinator.predict.files import Block, Sheet, in_arrow, leading
-from siafu.errors import ConfigError
 from siafu.sparse import Array
 
 SHOWN_ROWS, SHOWN_COLUMNS = 5, 12  # of the table in a notebook
@@ -54,10 +52,7 @@ class Predictions:
 
     def to_pandas(self) -> Any:
         """A ``pandas.DataFrame``. Raises: ConfigError without pandas."""
-        try:
-            pandas = import_module("pandas")
-        except ImportError:
-            raise ConfigError("to_pandas needs pandas: pip install pandas") from None
+        pandas = tables.pandas()
         head = leading(self._sheet, self._block())
         if "true" in head and self._sheet.target == "classes" and not self.class_names:
             head["true"] = pandas.array(head["true"], dtype="Int64")  # integers, of which some are missing
@@ -92,14 +87,4 @@ class Predictions:
         ]
         left = [f"{len(self) - len(rows):,} more rows"] if len(rows) < len(self) else []
         left += [f"{len(names) - len(shown):,} more columns"] if len(shown) < len(names) else []
-        table = [_row("th", [*head, *shown]), *(_row("td", row) for row in rows)]
-        return "\n".join(
-            [f"<p>{html.escape(repr(self))}</p>", "<table>", *table, "</table>", f"<p>{' and '.join(left)}</p>"]
-        )
-
-
-def _row(tag: str, words: Sequence[Any]) -> str:
-    cells = (
-        "" if word is None else " ".join(map(str, word)) if isinstance(word, list) else str(word) for word in words
-    )
-    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
+        return tables.as_html(repr(self), [*head, *shown], rows, " and ".join(left))

@@ -3,10 +3,12 @@ those of ``run_coordinator.repeat``."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
-import subprocess
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 from run_coordinator import api, repeat
+from run_coordinator.actions import Status
 from run_coordinator.repeat import Done
 from run_coordinator.run import Run
 from siafu.config import Config
@@ -85,6 +88,24 @@ def test_runs_differ_by_their_seeds_and_are_summed_up(trained: list[Config]):
     assert found.test_acc == pytest.approx((0.6, 0.2))
     assert [run.dir.name for run in found.runs] == ["seed-0", "seed-1", "seed-2"]
     assert json.loads((found.dir / "summary.json").read_text()) == found.summary
+
+
+def test_runs_are_a_table(trained: list[Config]):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    found = repeat.repeat("digits", runs=3)
+    assert repr(found) == f"Runs(3 of 3, val 0.7000 ± 0.2000, test 0.6000 ± 0.2000, {found.dir})"
+    frame = found.to_pandas()
+    assert frame["val_acc"].tolist() == [0.5, 0.7, 0.9]
+    assert frame["run_dir"].tolist() == [str(run.dir) for run in found.runs]
+    assert "<tr><td>1</td><td>0.7000</td><td>0.6000</td><td>2</td><td>3</td><td>1.0</td></tr>" in found._repr_html_()
+
+
+def test_no_finished_run_is_a_table_without_rows(tmp_path: Path):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    summary: repeat.SummaryOfSeeds = {**repeat.summarised([]), "asked": 2, "run_dir": str(tmp_path)}
+    found = repeat.Runs(tmp_path, (), summary)
+    assert repr(found) == f"Runs(0 of 2, {tmp_path})"
+    assert (len(found.to_pandas()), "val_acc" in found.to_pandas()) == (0, True)
 
 
 def test_seeds_count_from_the_one_that_is_asked_and_data_may_count_along(trained: list[Config]):
@@ -230,39 +251,84 @@ def test_runs_side_by_side_give_the_weights_of_runs_one_by_one(tmp_path: Path, m
     np.testing.assert_allclose(beside.runs[1].result["loss_history"], alone.result["loss_history"])
 
 
+def processes(monkeypatch: pytest.MonkeyPatch, code: Callable[[str], str]) -> None:
+    """From now on a trial's process runs the code that its name gives."""
+
+    def command(*words: str) -> list[str]:
+        file = Path(words[words.index("--config") + 1])
+        return [sys.executable, "-c", code(file.stem[1:])]
+
+    monkeypatch.setattr(repeat.start, "command", command)
+
+
+def unwatched(trial: repeat.Trial) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
 def test_a_result_longer_than_a_pipe_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     losses = [0.123456789] * 50_000  # a pipe holds 64 KiB
-
-    def talker(trial: repeat.Trial, folder: Path) -> subprocess.Popen[str]:
-        code = f"import json; print(json.dumps({{'loss_history': [{losses[0]}] * {len(losses)}}}))"
-        return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-
-    monkeypatch.setattr(repeat, "_started", talker)
-    ((_, outcome),) = repeat._side_by_side(iter(repeat.seeds_of(Config(), 1)), tmp_path, 2)
+    said = f"import json; print(json.dumps({{'loss_history': [{losses[0]}] * {len(losses)}}}))"
+    processes(monkeypatch, lambda name: said)
+    ((_, outcome),) = repeat._side_by_side(iter(repeat.seeds_of(Config(), 1)), tmp_path, 2, unwatched)
     assert isinstance(outcome, dict)
     assert outcome["loss_history"] == losses
 
 
 def test_processes_are_ended_with_the_call_that_began_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    begun: list[subprocess.Popen[str]] = []
+    pid, draft = tmp_path / "pid", tmp_path / "draft"
+    writes = f"open({str(draft)!r}, 'w').write(str(os.getpid())); os.rename({str(draft)!r}, {str(pid)!r})"
+    sleeps = f"import os, signal; {writes}; signal.pause()"
+    waits = f"import os, time\nwhile not os.path.exists({str(pid)!r}): time.sleep(0.01)\nprint('{{}}')"
+    processes(monkeypatch, lambda name: waits if name == "seed-0" else sleeps)
+    shown: list[str] = []
 
-    def sleeper(trial: repeat.Trial, folder: Path) -> subprocess.Popen[str]:
-        code = "import signal; print('up', flush=True); signal.pause()" if trial.seed else "print('{}')"
-        process = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        begun.append(process)
-        if trial.seed:
-            assert process.stdout is not None
-            process.stdout.readline()
-        return process
+    @contextlib.contextmanager
+    def watch(trial: repeat.Trial) -> Iterator[None]:
+        shown.append(trial.name)
+        try:
+            yield
+        finally:
+            shown.remove(trial.name)
 
-    monkeypatch.setattr(repeat, "_started", sleeper)
-    trials = repeat._side_by_side(iter(repeat.seeds_of(Config(), 3)), tmp_path, 2)
+    trials = repeat._side_by_side(iter(repeat.seeds_of(Config(), 3)), tmp_path, 2, watch)
     assert next(trials)[0].seed == 0
+    assert shown == ["seed-1"]
     trials.close()
-    assert len(begun) == 2
-    assert all(process.poll() is not None for process in begun)
+    assert shown == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+def test_the_progress_of_a_trial_in_another_process_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    told: list[Status] = []
+    config = Config().replace({"run.dir": str(tmp_path)})
+    scores = {"train": None, "val": {"acc": 0.5, "loss": 1.0}, "test": None}
+    status = json.dumps(dataclasses.asdict(Status("training", 7, 0.25, scores)))
+    heard = tmp_path / "heard"
+    processes(
+        monkeypatch,
+        lambda name: f"import os, time\nopen({str(tmp_path / '.status.json')!r}, 'w').write({status!r})\n"
+        f"while not os.path.exists({str(heard)!r}): time.sleep(0.01)\nprint('{{}}')",
+    )
+
+    def hear(status: Status) -> None:
+        told.append(status)
+        heard.touch()
+
+    list(repeat._side_by_side(iter(repeat.seeds_of(config, 1)), tmp_path, 2, lambda t: contextlib.nullcontext(hear)))
+    assert told[0] == Status("training", 7, 0.25, scores)
+
+
+def test_what_a_process_without_a_result_complained_of_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    processes(monkeypatch, lambda name: "raise SystemExit('no room')" if name == "seed-1" else "print('{}')")
+    trials = repeat._side_by_side(iter(repeat.seeds_of(Config(), 2)), tmp_path, 2, unwatched)
+    done = {trial.name: outcome for trial, outcome in trials}
+    log = tmp_path / ".seed-1.stderr"
+    assert str(done["seed-1"]) == (
+        f"the process of seed-1 ended with exit code 1 and without a result: no room (all of it: {log})"
+    )
+    assert log.read_text() == "no room\n"
+    assert not (tmp_path / ".seed-0.stderr").exists()
 
 
 def test_another_graph_in_memory_and_a_file_written_anew_are_other_trials(trained: list[Config], tmp_path: Path):

@@ -135,6 +135,26 @@ def test_the_command_line_shows_a_table_and_how_to_train_so(
     assert json.loads(capsys.readouterr().out)["best"] == {"train.lr": 0.1}
 
 
+def test_a_dataframe_has_a_row_for_each_point(trained: list[tuple[float, int]], shards: str):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = search(shards, {"lr": [0.1, 0.2, 9.0]}, runs=2).to_pandas()
+    assert frame["train.lr"].tolist() == [0.2, 0.1, 9.0]  # best first
+    assert frame["val_acc"].tolist()[:2] == pytest.approx([0.805, 0.605])
+    assert frame["val_acc_std"].tolist()[:2] == pytest.approx([0.0071, 0.0071], abs=1e-4)
+    assert frame[["val_acc", "test_acc", "epochs"]].iloc[2].isna().all()
+    assert frame["diverged"].tolist() == ["", "", "epoch 2: the loss is nan"]
+    assert frame["runs"].tolist() == [2, 2, 0]
+
+
+def test_a_notebook_shows_the_points(trained: list[tuple[float, int]], shards: str):
+    found = search(shards, {"lr": [0.1, 0.2, 9.0]})
+    assert repr(found) == f"Search(3 of 3 points, best train.lr=0.2: val 0.8000, {found.dir})"
+    rows = found._repr_html_().splitlines()
+    assert "<tr><td>0.2</td><td>0.8000</td><td>0.2000</td><td>3</td><td>1.0</td></tr>" in rows
+    assert rows.index("<tr><td>9.0</td><td>diverged</td><td></td><td></td><td></td></tr>") == len(rows) - 2
+    assert search(shards, {"lr": [9.0]})._repr_html_().startswith("<p>Search(1 of 1 points, ")
+
+
 @pytest.mark.parametrize(
     ("grid", "complaint"),
     [

@@ -18,10 +18,11 @@ from botocore.exceptions import ClientError
 
 from infra import cdk, creation, deployment, leftovers, limits, package, teardown, wheelhouse, zones
 from infra.cloud import Cloud, speaking_plainly
-from infra.deployment import PARTS
+from infra.deployment import PARTS, Made
 from infra.imports import ROOT
 from infra.machines.mailbox import report_key
 from infra.verbs import deploy
+from run_coordinator.past_runs import deployments
 from siafu.__main__ import main
 from siafu.address import COORDINATOR
 from siafu.config import Config
@@ -287,6 +288,18 @@ def test_deploy_that_ends_early_says_how_to_go_on_and_how_to_remove(monkeypatch,
     said = capsys.readouterr().err
     assert "siafu deploy goes on from here" in said
     assert "siafu destroy removes" in said
+
+
+@needs_node
+def test_siafu_runs_knows_of_what_was_deployed(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    expires = datetime(2099, 1, 1, tzinfo=timezone.utc)
+    monkeypatch.setattr(creation, "deploy", lambda *_: Made(expires, "", "", ""))
+    with account(monkeypatch) as cloud:
+        assert main(["deploy", "--yes"]) == 0
+        bucket = deployment.bucket("siafu", cloud.account, cloud.region)
+        known = [deployments.Deployment("siafu", cloud.region, bucket, expires.isoformat())]
+        assert deployments.known(datetime.now(timezone.utc)) == known
 
 
 def test_credentials_that_are_missing_are_named(monkeypatch, tmp_path):

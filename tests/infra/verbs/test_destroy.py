@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from infra import deployment, leftovers, reaper, teardown
 from infra.cloud import Cloud
 from infra.deployment import PARTS, REGION_TAG, TAG
 from infra.imports import ROOT
+from run_coordinator.past_runs import deployments
 from siafu.__main__ import main
 from siafu.errors import GnnError
 from tests.infra.made import account, make, make_alarm, make_topic, stacks_of, template
@@ -404,7 +406,9 @@ def make_queue(cloud: Cloud) -> str:
 def test_verb_ends_by_saying_that_nothing_is_left(cloud, monkeypatch, capsys):
     monkeypatch.setattr(teardown, "POLL_S", 0.0)
     make(cloud, PARTS)
+    deployments.note(deployments.Deployment("siafu", cloud.region, "bucket", "2099-01-01T00:00:00+00:00"))
     assert main(["destroy", "--yes", "--json"]) == 0
+    assert deployments.known(datetime.now(timezone.utc)) == []
     out = json.loads(capsys.readouterr().out)
     assert sorted(out["stacks"]) == sorted(deployment.stacks("siafu"))
     assert out["left"] == []

@@ -15,10 +15,11 @@ from typing import Any
 import boto3
 import pytest
 
-from infra.machines import found, overview
+from infra.machines import found, overview, runs
 from infra.machines.mailbox import Mailbox, report_key, run_key
 from infra.machines.remote import status_of
 from infra.verbs import cost, status
+from run_coordinator.past_runs import deployments
 from siafu import config as configs
 from siafu.__main__ import main
 from siafu.address import COORDINATOR, Address, graph_server, param_server
@@ -119,10 +120,33 @@ def test_runs_are_done_stopped_failed_running_or_lost(box: Mailbox) -> None:
     json.dumps(report, allow_nan=False)
 
 
+def test_siafu_runs_lists_what_status_does(
+    box: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(box, "done", "2026-11-21T09:00:00+00:00")
+    box.write(run_key("done", "end.json"), {"code": 0, "last_line": "done."})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    expires = (datetime.now(timezone.utc) + timedelta(hours=1)).isoformat()
+    deployments.note(deployments.Deployment("mine", "us-east-1", BUCKET, expires))
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["deployed"] == [{"deployment": "mine", **overview.examine(CONFIG, box)["runs"][0]}]
+    assert found["deployed"][0]["state"] == "done"
+    monkeypatch.setattr(runs, "of_bucket", lambda bucket, region: runs.told(Mailbox("gone"), None))
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    assert "runs of deployment mine in us-east-1 are not listed: bucket gone, runs/: NoSuchBucket" in (
+        capsys.readouterr().err
+    )
+
+
 def test_a_state_of_any_shape_is_survived() -> None:
     assert status_of({}).phase == status_of({"status": [1]}).phase == "starting the coordinator"
     odd = status_of({"status": {"phase": 7, "epoch": "x", "loss": 1, "more": 1, "ghost_bytes": 5}})
-    assert (odd.epoch, odd.loss, odd.ghost_bytes) == (0, 1, 5)
+    assert (odd.phase, odd.epoch, odd.loss, odd.ghost_bytes) == ("starting", 0, 1, 5)
+    scores = {"train": {"acc": 0.5}, "val": {"acc": 0.25}, "test": None}
+    assert status_of({"status": {"evaluation": scores}}).evaluation == scores
+    for strange in ({"val": {"acc": 1}}, {**scores, "val": 3}, {**scores, "val": {"acc": "high"}}):
+        assert status_of({"status": {"epoch": 1, "evaluation": strange}}).evaluation is None
 
 
 def test_a_deployment_is_found_by_its_stacks(box: Mailbox) -> None:

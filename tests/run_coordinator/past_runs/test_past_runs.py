@@ -12,8 +12,8 @@ import pytest
 
 import siafu
 from run_coordinator import run_directory
-from run_coordinator.past_runs import PastRun, Trials, clean, compare, read, runs
-from run_coordinator.past_runs.cli import COLUMNS, FIRST, fitting
+from run_coordinator.past_runs import COLUMNS, PastRun, Trials, clean, compare, read, runs
+from run_coordinator.past_runs.cli import FIRST, fitting
 from siafu import config as configs
 from siafu.__main__ import main
 from siafu.baseline import BaselineConfig
@@ -126,6 +126,31 @@ def test_the_table_and_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureF
     assert "0.500 ± 0.141" in shown  # of the test scores
     assert main(["runs", str(tmp_path), "--graph", "cora"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}: no runs on cora\n"
+
+
+def test_a_dataframe_has_a_row_for_each_run_with_its_settings(tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    written(tmp_path / "one", config=Config().replace({"train.lr": 0.5, "model.layers": 3, "model.hidden": (64, 32)}))
+    many = seeds(tmp_path / "many", 0.5, 0.7)
+    frame = siafu.runs(tmp_path).to_pandas().set_index("dir")
+    assert frame["of"].to_dict() == {str(tmp_path / "one"): "", **{str(many / f"seed-{i}"): str(many) for i in (0, 1)}}
+    assert frame["val_acc"].tolist() == [0.5, 0.7, 0.75]
+    assert frame.loc[str(tmp_path / "one"), "train.lr"] == 0.5
+    assert frame["train.seed"].tolist() == [0, 1, 0]
+    assert frame["model.hidden"].tolist() == [16, 16, "64,32"]
+
+
+def test_a_notebook_shows_the_table_of_the_command(tmp_path: Path) -> None:
+    written(tmp_path / "<one>")
+    seeds(tmp_path / "many", 0.5, 0.7)
+    found = siafu.runs(tmp_path)
+    assert repr(found) == f"PastRuns(3 runs in {tmp_path})"
+    assert repr(tuple(found)) == (
+        f"(PastRun({tmp_path}/<one>, finished, val 0.7500, test 0.6500), Trials({tmp_path}/many, seeds, 2 runs))"
+    )
+    shown = found._repr_html_()
+    assert "<td>&lt;one&gt;</td><td>digits</td><td>gcn pipe</td><td>finished</td>" in shown
+    assert "<td>0.600 ± 0.141</td>" in shown
 
 
 def test_a_folder_that_is_none_and_a_broken_run_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
