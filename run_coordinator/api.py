@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import apply_edge, launch, live_status, loggers, prepared, run_config, run_directory
+from run_coordinator import apply_edge, keywords, launch, live_status, loggers, prepared, run_config, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.lambda_emulator import lambda_site
 from run_coordinator.run import Run
@@ -25,6 +25,7 @@ from siafu.run_files import Result, Trained
 from siafu.shards import ShardSet
 
 
+@keywords.spelled_out(tuple(run_config.SHORT), tables=True)
 def train(
     source: Any = "",
     *,

@@ -29,7 +29,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from graph_data.sources.columns import path_and_options
-from run_coordinator import api, live_status, prepared, run_config, tables
+from run_coordinator import api, keywords, live_status, prepared, run_config, tables
 from run_coordinator.actions import Status
 from run_coordinator.run import Run
 from siafu import __version__, errors, run_files, start
@@ -113,6 +113,7 @@ class Runs:
         return tables.as_html(repr(self), head, rows)
 
 
+@keywords.spelled_out(tuple(run_config.SHORT), tables=True)
 def repeat(
     source: Any = "",
     *,

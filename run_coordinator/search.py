@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import prepared, repeat, search_space, tables
+from run_coordinator import keywords, prepared, repeat, run_config, search_space, tables
 from run_coordinator.repeat import Done, Spread, Summary, Watch
 from run_coordinator.run import Run
 from siafu.config import Config, Data
@@ -115,6 +115,7 @@ class Search:
         return tables.as_html(repr(self), self.headings(), rows)
 
 
+@keywords.spelled_out(tuple(run_config.SHORT), tables=True)
 def search(
     source: Any = "",
     over: Mapping[str, Any] | None = None,

@@ -1,4 +1,9 @@
-"""What editors and type checkers know of ``siafu``: names that ``__init__.py`` loads when they are asked for."""
+"""What editors and type checkers know of ``siafu``. Made by ``python -m run_coordinator.stub``."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 from graph_data.convert import convert as convert
 from graph_data.objects.arrays import from_arrays as from_arrays
@@ -10,8 +15,7 @@ from graph_data.objects.pyg import from_pyg as from_pyg
 from graph_data.objects.pyg import to_pyg as to_pyg
 from graph_data.objects.scipy import from_scipy as from_scipy
 from graph_data.prepare import prepare as prepare
-from run_coordinator.api import train as train
-from run_coordinator.baseline import train_baseline as train_baseline
+from run_coordinator.actions import Status
 from run_coordinator.evaluate import evaluate as evaluate
 from run_coordinator.export import export as export
 from run_coordinator.past_runs import PastRun as PastRun
@@ -20,14 +24,635 @@ from run_coordinator.past_runs import Trials as Trials
 from run_coordinator.past_runs import runs as runs
 from run_coordinator.predict import predict as predict
 from run_coordinator.predict.predictions import Predictions as Predictions
-from run_coordinator.recovery.resume import resume as resume
+from run_coordinator.repeat import Done, Watch
 from run_coordinator.repeat import Runs as Runs
-from run_coordinator.repeat import repeat as repeat
 from run_coordinator.run import Run as Run
 from run_coordinator.search import Point as Point
 from run_coordinator.search import Search as Search
-from run_coordinator.search import search as search
+from siafu.baseline import BaselineConfig
+from siafu.config import Config
 from siafu.graph import Graph as Graph
 
 __version__: str
 __all__: list[str]
+
+def train(
+    source: Any = "",
+    *,
+    config: Config | str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str = "",
+    on_status: Callable[[Status], None] | None = None,
+    parts: int = 1,
+    partitioner: str = "metis",
+    order: str = "auto",
+    directed: bool = False,
+    feature_norm: Literal["none", "row", "standard"] = "none",
+    split: int | str | os.PathLike[str] = 0,
+    task: Literal["node", "link"] = "node",
+    inductive: bool = False,
+    model: str = "gcn",
+    layers: int = 2,
+    hidden: int | list[int] | tuple[int, ...] = (16,),
+    dropout: float = 0.0,
+    heads: int = 8,
+    attn_dropout: float = 0.0,
+    residual: bool = False,
+    epochs: int = 200,
+    lr: float = 0.01,
+    weight_decay: float = 0.0,
+    warm_start: str | os.PathLike[str] = "",
+    seed: int = 0,
+    mode: Literal["no-pipe", "pipe", "async"] = "pipe",
+    staleness: int = 0,
+    intervals: int = 0,
+    stale_gradients: Literal["use", "drop", "smooth"] = "use",
+    stale_rows: Literal["use", "smooth", "freeze"] = "use",
+    eval_every: int = -1,
+    target_acc: float = 0.0,
+    patience: int = 0,
+    stop_on: Literal["score", "loss", "both"] = "score",
+    param_servers: int = 1,
+    backend: Literal["auto", "lambda", "cpu", "gpu"] = "auto",
+    security: Literal["auto", "curve", "none"] = "auto",
+    lambdas: int = 0,
+    lambda_memory: int = 192,
+    lambda_on: Literal["local", "localstack", "aws", "ray"] = "local",
+    run_dir: str | os.PathLike[str] = "",
+    trace: bool = False,
+    checkpoint_every: int = 0,
+    checkpoint_seconds: float | str = 300.0,
+    keep: int = 3,
+    restarts: int = 3,
+    on: Literal["local", "ray", "aws"] = "local",
+    budget: float = 0.0,
+    max_time: float | str = 0.0,
+    logger: str | list[str] | tuple[str, ...] = (),
+    src: str = ...,
+    dst: str = ...,
+    weight: str = ...,
+    type: str = ...,
+    num_edge_types: int = ...,
+    ids: str = ...,
+    id: str = ...,
+    num_vertices: int = ...,
+    features: str | os.PathLike[str] = ...,
+    labels: str | os.PathLike[str] = ...,
+    target: str = ...,
+) -> Run:
+    """Trains a model and returns the finished run. In a notebook, progress is shown below the cell.
+
+    source: what to train on; see ``siafu prepare --help``; or a graph in memory, also one of PyG, DGL, NetworkX or
+    SciPy (``graph_data.objects``), whose shards the cache keeps. config: a Config or a TOML file to start from.
+    settings: ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph
+    (``run_coordinator.presets``). Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``;
+    also those of tables: ``siafu.train("edges.csv", features="users.csv", labels="users.csv#job")``.
+
+        >>> run = siafu.train("digits", epochs=50)
+        >>> run.test_acc
+
+    Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
+
+    Settings, with the defaults of a run without config and preset (docs/settings.md):
+
+    parts: number of partitions, one per graph server
+    partitioner: how vertices are assigned to graph servers: see siafu prepare --help
+    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help
+    directed: keep edge directions instead of making the graph symmetric
+    feature_norm: row: each row sums to 1; standard: z-score per column
+    split: which of the graph's splits to use; --split FILE#COLUMN reads splits from a table
+    task: what to predict: labels of vertices, or held-out edges
+    inductive: train only on training vertices and the edges among them; evaluate on the whole graph
+    model: gcn, sage, gat, gin, gcnii, appnp, sgc or rgcn
+    layers: number of graph layers
+    hidden: width of hidden layers: one number for all, or one per hidden layer
+    dropout: share of a layer's gathered inputs set to zero while training
+    heads: gat: attention heads of a hidden layer, concatenated; must divide its width
+    attn_dropout: gat: share of attention coefficients set to zero while training
+    residual: add a layer's input before its activation, through a learnt weight if the widths differ
+    epochs: maximum number of epochs (passes over the graph); 0: only evaluate the initial weights
+    lr: learning rate
+    weight_decay: L2 penalty added to the gradient, as torch.optim does
+    warm_start: start from the weights of a model.safetensors or a run; empty: random weights
+    seed: seed of initial weights and dropout masks
+    mode: how far steps overlap; async: gathers may read stale rows
+    staleness: async: epochs that an interval may be ahead of the slowest
+    intervals: intervals per graph server; 0: as many as keep it busy, at most 16
+    stale_gradients: async: what to do with gradient rows not refreshed in this epoch
+    stale_rows: async: what to do with activation rows not refreshed in this epoch
+    eval_every: epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs
+    target_acc: stop at this validation accuracy; 0: never
+    patience: stop after this many evaluations (not epochs) without improvement; 0: never
+    stop_on: validation result that decides patience and the best epoch
+    param_servers: number of parameter servers, which hold the weights
+    backend: where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu
+    security: encryption and keys on every connection; auto: on, except on loopback
+    lambdas: environments per graph server; 0: the autotuner decides
+    lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
+    lambda_on: where Lambdas run: local, localstack, aws or ray
+    run_dir: run directory; empty: runs/<date>-<name>
+    trace: write start and end of every task to trace-<server>.jsonl
+    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
+    checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
+    keep: number of newest checkpoints to keep
+    restarts: restarts after failures in a row without a finished epoch in between; 0: none
+    on: where servers run: this machine, a Ray cluster, or machines of siafu deploy
+    budget: stop, with a checkpoint, before the run costs more than this; 0: no limit
+    max_time: stop, with a checkpoint, before the run takes longer than this; 0: no limit
+    logger: also log to tensorboard, mlflow, wandb (offline)
+    src: column of source ids [source, src, from, ..., or the first]
+    dst: column of target ids [target, dst, to, ..., or the second]
+    weight: column of edge weights, > 0 [none]
+    type: column of edge types, integers or words [none]
+    num_edge_types: edge types are the numbers 0..R-1
+    ids: type of the ids [auto]
+    id: column of ids in the tables of vertices [id, node_id, or the first]
+    num_vertices: ids are the vertex numbers 0..N-1
+    features: features of vertices, for any source without features
+    labels: labels of vertices
+    target: meaning of the labels, for any source; labels: any number of classes per vertex [auto]
+    """
+
+def repeat(
+    source: Any = "",
+    *,
+    runs: int,
+    data_seeds: bool = False,
+    jobs: int = 1,
+    config: Config | str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str = "",
+    watch: Watch = ...,
+    on_done: Callable[[Done], None] = ...,
+    parts: int = 1,
+    partitioner: str = "metis",
+    order: str = "auto",
+    directed: bool = False,
+    feature_norm: Literal["none", "row", "standard"] = "none",
+    split: int | str | os.PathLike[str] = 0,
+    task: Literal["node", "link"] = "node",
+    inductive: bool = False,
+    model: str = "gcn",
+    layers: int = 2,
+    hidden: int | list[int] | tuple[int, ...] = (16,),
+    dropout: float = 0.0,
+    heads: int = 8,
+    attn_dropout: float = 0.0,
+    residual: bool = False,
+    epochs: int = 200,
+    lr: float = 0.01,
+    weight_decay: float = 0.0,
+    warm_start: str | os.PathLike[str] = "",
+    seed: int = 0,
+    mode: Literal["no-pipe", "pipe", "async"] = "pipe",
+    staleness: int = 0,
+    intervals: int = 0,
+    stale_gradients: Literal["use", "drop", "smooth"] = "use",
+    stale_rows: Literal["use", "smooth", "freeze"] = "use",
+    eval_every: int = -1,
+    target_acc: float = 0.0,
+    patience: int = 0,
+    stop_on: Literal["score", "loss", "both"] = "score",
+    param_servers: int = 1,
+    backend: Literal["auto", "lambda", "cpu", "gpu"] = "auto",
+    security: Literal["auto", "curve", "none"] = "auto",
+    lambdas: int = 0,
+    lambda_memory: int = 192,
+    lambda_on: Literal["local", "localstack", "aws", "ray"] = "local",
+    run_dir: str | os.PathLike[str] = "",
+    trace: bool = False,
+    checkpoint_every: int = 0,
+    checkpoint_seconds: float | str = 300.0,
+    keep: int = 3,
+    restarts: int = 3,
+    on: Literal["local", "ray", "aws"] = "local",
+    budget: float = 0.0,
+    max_time: float | str = 0.0,
+    logger: str | list[str] | tuple[str, ...] = (),
+    src: str = ...,
+    dst: str = ...,
+    weight: str = ...,
+    type: str = ...,
+    num_edge_types: int = ...,
+    ids: str = ...,
+    id: str = ...,
+    num_vertices: int = ...,
+    features: str | os.PathLike[str] = ...,
+    labels: str | os.PathLike[str] = ...,
+    target: str = ...,
+) -> Runs:
+    """Trains ``runs`` times, with seeds ``train.seed``, ``train.seed`` + 1 and so on; the
+    other arguments are ``siafu.train``'s.
+
+    data_seeds: count ``data.seed`` up as well: another split where the source has none, and another partition. jobs:
+    how many to train side by side. watch: what shows a trial's progress; on_done: hears of each that is finished.
+    Interrupted, the same call goes on with what is missing.
+
+        >>> runs = siafu.repeat("digits", runs=5, epochs=50)
+        >>> runs.test_acc
+        (0.98, 0.004)
+
+    Raises what ``siafu.train`` raises; runs that are finished by then stay.
+
+    Settings, with the defaults of a run without config and preset (docs/settings.md):
+
+    parts: number of partitions, one per graph server
+    partitioner: how vertices are assigned to graph servers: see siafu prepare --help
+    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help
+    directed: keep edge directions instead of making the graph symmetric
+    feature_norm: row: each row sums to 1; standard: z-score per column
+    split: which of the graph's splits to use; --split FILE#COLUMN reads splits from a table
+    task: what to predict: labels of vertices, or held-out edges
+    inductive: train only on training vertices and the edges among them; evaluate on the whole graph
+    model: gcn, sage, gat, gin, gcnii, appnp, sgc or rgcn
+    layers: number of graph layers
+    hidden: width of hidden layers: one number for all, or one per hidden layer
+    dropout: share of a layer's gathered inputs set to zero while training
+    heads: gat: attention heads of a hidden layer, concatenated; must divide its width
+    attn_dropout: gat: share of attention coefficients set to zero while training
+    residual: add a layer's input before its activation, through a learnt weight if the widths differ
+    epochs: maximum number of epochs (passes over the graph); 0: only evaluate the initial weights
+    lr: learning rate
+    weight_decay: L2 penalty added to the gradient, as torch.optim does
+    warm_start: start from the weights of a model.safetensors or a run; empty: random weights
+    seed: seed of initial weights and dropout masks
+    mode: how far steps overlap; async: gathers may read stale rows
+    staleness: async: epochs that an interval may be ahead of the slowest
+    intervals: intervals per graph server; 0: as many as keep it busy, at most 16
+    stale_gradients: async: what to do with gradient rows not refreshed in this epoch
+    stale_rows: async: what to do with activation rows not refreshed in this epoch
+    eval_every: epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs
+    target_acc: stop at this validation accuracy; 0: never
+    patience: stop after this many evaluations (not epochs) without improvement; 0: never
+    stop_on: validation result that decides patience and the best epoch
+    param_servers: number of parameter servers, which hold the weights
+    backend: where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu
+    security: encryption and keys on every connection; auto: on, except on loopback
+    lambdas: environments per graph server; 0: the autotuner decides
+    lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
+    lambda_on: where Lambdas run: local, localstack, aws or ray
+    run_dir: run directory; empty: runs/<date>-<name>
+    trace: write start and end of every task to trace-<server>.jsonl
+    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
+    checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
+    keep: number of newest checkpoints to keep
+    restarts: restarts after failures in a row without a finished epoch in between; 0: none
+    on: where servers run: this machine, a Ray cluster, or machines of siafu deploy
+    budget: stop, with a checkpoint, before the run costs more than this; 0: no limit
+    max_time: stop, with a checkpoint, before the run takes longer than this; 0: no limit
+    logger: also log to tensorboard, mlflow, wandb (offline)
+    src: column of source ids [source, src, from, ..., or the first]
+    dst: column of target ids [target, dst, to, ..., or the second]
+    weight: column of edge weights, > 0 [none]
+    type: column of edge types, integers or words [none]
+    num_edge_types: edge types are the numbers 0..R-1
+    ids: type of the ids [auto]
+    id: column of ids in the tables of vertices [id, node_id, or the first]
+    num_vertices: ids are the vertex numbers 0..N-1
+    features: features of vertices, for any source without features
+    labels: labels of vertices
+    target: meaning of the labels, for any source; labels: any number of classes per vertex [auto]
+    """
+
+def search(
+    source: Any = "",
+    over: Mapping[str, Any] | None = None,
+    *,
+    random: int = 0,
+    seed: int = 0,
+    runs: int = 1,
+    jobs: int = 1,
+    config: Config | str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str = "",
+    watch: Watch = ...,
+    on_done: Callable[[Done], None] = ...,
+    parts: int = 1,
+    partitioner: str = "metis",
+    order: str = "auto",
+    directed: bool = False,
+    feature_norm: Literal["none", "row", "standard"] = "none",
+    split: int | str | os.PathLike[str] = 0,
+    task: Literal["node", "link"] = "node",
+    inductive: bool = False,
+    model: str = "gcn",
+    layers: int = 2,
+    hidden: int | list[int] | tuple[int, ...] = (16,),
+    dropout: float = 0.0,
+    heads: int = 8,
+    attn_dropout: float = 0.0,
+    residual: bool = False,
+    epochs: int = 200,
+    lr: float = 0.01,
+    weight_decay: float = 0.0,
+    warm_start: str | os.PathLike[str] = "",
+    mode: Literal["no-pipe", "pipe", "async"] = "pipe",
+    staleness: int = 0,
+    intervals: int = 0,
+    stale_gradients: Literal["use", "drop", "smooth"] = "use",
+    stale_rows: Literal["use", "smooth", "freeze"] = "use",
+    eval_every: int = -1,
+    target_acc: float = 0.0,
+    patience: int = 0,
+    stop_on: Literal["score", "loss", "both"] = "score",
+    param_servers: int = 1,
+    backend: Literal["auto", "lambda", "cpu", "gpu"] = "auto",
+    security: Literal["auto", "curve", "none"] = "auto",
+    lambdas: int = 0,
+    lambda_memory: int = 192,
+    lambda_on: Literal["local", "localstack", "aws", "ray"] = "local",
+    run_dir: str | os.PathLike[str] = "",
+    trace: bool = False,
+    checkpoint_every: int = 0,
+    checkpoint_seconds: float | str = 300.0,
+    keep: int = 3,
+    restarts: int = 3,
+    on: Literal["local", "ray", "aws"] = "local",
+    budget: float = 0.0,
+    max_time: float | str = 0.0,
+    logger: str | list[str] | tuple[str, ...] = (),
+    src: str = ...,
+    dst: str = ...,
+    weight: str = ...,
+    type: str = ...,
+    num_edge_types: int = ...,
+    ids: str = ...,
+    id: str = ...,
+    num_vertices: int = ...,
+    features: str | os.PathLike[str] = ...,
+    labels: str | os.PathLike[str] = ...,
+    target: str = ...,
+) -> Search:
+    """Trains with every combination of ``over``, or ``random`` draws of it; returns the
+    points, best validation score first.
+
+    over: by the names of flags or "section.key", lists of values, or ranges "1e-4..1e-1:log" to draw from
+    (``run_coordinator.search_space``). seed: of the draws. runs: seeds for each point, of which the mean counts. jobs:
+    how many to train side by side. The other arguments are ``siafu.train``'s and hold for all points.
+
+        >>> found = siafu.search("cora", {"lr": [0.01, 0.005], "hidden": [16, 32]}, runs=3)
+        >>> found.best_settings, found.best.val_acc
+
+    Raises: ConfigError for a point that cannot be, before anything is trained; else what ``siafu.train`` raises.
+
+    Settings, with the defaults of a run without config and preset (docs/settings.md):
+
+    parts: number of partitions, one per graph server
+    partitioner: how vertices are assigned to graph servers: see siafu prepare --help
+    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help
+    directed: keep edge directions instead of making the graph symmetric
+    feature_norm: row: each row sums to 1; standard: z-score per column
+    split: which of the graph's splits to use; --split FILE#COLUMN reads splits from a table
+    task: what to predict: labels of vertices, or held-out edges
+    inductive: train only on training vertices and the edges among them; evaluate on the whole graph
+    model: gcn, sage, gat, gin, gcnii, appnp, sgc or rgcn
+    layers: number of graph layers
+    hidden: width of hidden layers: one number for all, or one per hidden layer
+    dropout: share of a layer's gathered inputs set to zero while training
+    heads: gat: attention heads of a hidden layer, concatenated; must divide its width
+    attn_dropout: gat: share of attention coefficients set to zero while training
+    residual: add a layer's input before its activation, through a learnt weight if the widths differ
+    epochs: maximum number of epochs (passes over the graph); 0: only evaluate the initial weights
+    lr: learning rate
+    weight_decay: L2 penalty added to the gradient, as torch.optim does
+    warm_start: start from the weights of a model.safetensors or a run; empty: random weights
+    mode: how far steps overlap; async: gathers may read stale rows
+    staleness: async: epochs that an interval may be ahead of the slowest
+    intervals: intervals per graph server; 0: as many as keep it busy, at most 16
+    stale_gradients: async: what to do with gradient rows not refreshed in this epoch
+    stale_rows: async: what to do with activation rows not refreshed in this epoch
+    eval_every: epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs
+    target_acc: stop at this validation accuracy; 0: never
+    patience: stop after this many evaluations (not epochs) without improvement; 0: never
+    stop_on: validation result that decides patience and the best epoch
+    param_servers: number of parameter servers, which hold the weights
+    backend: where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu
+    security: encryption and keys on every connection; auto: on, except on loopback
+    lambdas: environments per graph server; 0: the autotuner decides
+    lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
+    lambda_on: where Lambdas run: local, localstack, aws or ray
+    run_dir: run directory; empty: runs/<date>-<name>
+    trace: write start and end of every task to trace-<server>.jsonl
+    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
+    checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
+    keep: number of newest checkpoints to keep
+    restarts: restarts after failures in a row without a finished epoch in between; 0: none
+    on: where servers run: this machine, a Ray cluster, or machines of siafu deploy
+    budget: stop, with a checkpoint, before the run costs more than this; 0: no limit
+    max_time: stop, with a checkpoint, before the run takes longer than this; 0: no limit
+    logger: also log to tensorboard, mlflow, wandb (offline)
+    src: column of source ids [source, src, from, ..., or the first]
+    dst: column of target ids [target, dst, to, ..., or the second]
+    weight: column of edge weights, > 0 [none]
+    type: column of edge types, integers or words [none]
+    num_edge_types: edge types are the numbers 0..R-1
+    ids: type of the ids [auto]
+    id: column of ids in the tables of vertices [id, node_id, or the first]
+    num_vertices: ids are the vertex numbers 0..N-1
+    features: features of vertices, for any source without features
+    labels: labels of vertices
+    target: meaning of the labels, for any source; labels: any number of classes per vertex [auto]
+    """
+
+def resume(
+    run_dir: str | Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    on_status: Callable[[Status], None] | None = None,
+    parts: int = ...,
+    epochs: int = ...,
+    lr: float = ...,
+    mode: Literal["no-pipe", "pipe", "async"] = ...,
+    staleness: int = ...,
+    intervals: int = ...,
+    target_acc: float = ...,
+    eval_every: int = ...,
+    patience: int = ...,
+    param_servers: int = ...,
+    backend: Literal["auto", "lambda", "cpu", "gpu"] = ...,
+    lambdas: int = ...,
+    lambda_memory: int = ...,
+    lambda_on: Literal["local", "localstack", "aws", "ray"] = ...,
+    checkpoint_every: int = ...,
+    checkpoint_seconds: float | str = ...,
+    keep: int = ...,
+    restarts: int = ...,
+    budget: float = ...,
+    max_time: float | str = ...,
+    security: Literal["auto", "curve", "none"] = ...,
+) -> Run:
+    """Goes on with a run that was stopped, by a limit, a crash or Ctrl-C, and returns it finished.
+
+    settings and keyword arguments: as of ``siafu.train``: more epochs, a higher budget, another number of partitions
+    or parameter servers. A finished run goes on too, if it is given more epochs, a higher target or more patience. In
+    ``pipe``, with the settings that it had, the weights are the same bits as of a run that was never stopped. Without
+    a checkpoint it begins anew, and says so.
+
+    Raises: ConfigError for a run that is finished or cannot go on so, DatasetError for a damaged one; else as
+    ``train``.
+
+    Settings, by default those that the run has (docs/settings.md):
+
+    parts: number of partitions, one per graph server
+    epochs: maximum number of epochs (passes over the graph); 0: only evaluate the initial weights
+    lr: learning rate
+    mode: how far steps overlap; async: gathers may read stale rows
+    staleness: async: epochs that an interval may be ahead of the slowest
+    intervals: intervals per graph server; 0: as many as keep it busy, at most 16
+    target_acc: stop at this validation accuracy; 0: never
+    eval_every: epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs
+    patience: stop after this many evaluations (not epochs) without improvement; 0: never
+    param_servers: number of parameter servers, which hold the weights
+    backend: where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu
+    lambdas: environments per graph server; 0: the autotuner decides
+    lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
+    lambda_on: where Lambdas run: local, localstack, aws or ray
+    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
+    checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
+    keep: number of newest checkpoints to keep
+    restarts: restarts after failures in a row without a finished epoch in between; 0: none
+    budget: stop, with a checkpoint, before the run costs more than this; 0: no limit
+    max_time: stop, with a checkpoint, before the run takes longer than this; 0: no limit
+    security: encryption and keys on every connection; auto: on, except on loopback
+    """
+
+def train_baseline(
+    method: str,
+    source: str = "",
+    *,
+    config: BaselineConfig | str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str = "",
+    on_status: Callable[[Any], None] = ...,
+    partitioner: str = ...,
+    order: str = ...,
+    directed: bool = ...,
+    feature_norm: Literal["none", "row", "standard"] = ...,
+    split: int | str | os.PathLike[str] = ...,
+    inductive: bool = ...,
+    model: str = ...,
+    layers: int = ...,
+    hidden: int | list[int] | tuple[int, ...] = ...,
+    dropout: float = ...,
+    heads: int = ...,
+    attn_dropout: float = ...,
+    residual: bool = ...,
+    epochs: int = ...,
+    lr: float = ...,
+    weight_decay: float = ...,
+    seed: int = ...,
+    target_acc: float = ...,
+    eval_every: int = ...,
+    patience: int = ...,
+    stop_on: Literal["score", "loss", "both"] = ...,
+    checkpoint_every: int = ...,
+    run_dir: str | os.PathLike[str] = ...,
+    ranks: int = ...,
+    device: Literal["auto", "cpu", "cuda"] = ...,
+    transport: Literal["auto", "gloo", "nccl"] = ...,
+    timeout_s: float = ...,
+    link_rate: float | str = ...,
+    link_delay: float | str = ...,
+    norm: Literal["model", "batch"] = ...,
+    depth: int = ...,
+    smooth: Literal["none", "F", "G", "FG"] = ...,
+    gamma: float = ...,
+    correct: bool = ...,
+    scheme: Literal["none", "fixed", "uniform", "adaptive"] = ...,
+    bits: int = ...,
+    period: int = ...,
+    feedback: bool = ...,
+    chunks: int = ...,
+    groups: int = ...,
+    subgraphs: int = ...,
+    per_batch: int = ...,
+    interval: int = ...,
+    gossip: Literal["v1", "v2"] = ...,
+    slow_rank: int = ...,
+    replicas: int = ...,
+    fanouts: int | list[int] | tuple[int, ...] = ...,
+    batch: int = ...,
+    src: str = ...,
+    dst: str = ...,
+    weight: str = ...,
+    type: str = ...,
+    num_edge_types: int = ...,
+    ids: str = ...,
+    id: str = ...,
+    num_vertices: int = ...,
+    features: str | os.PathLike[str] = ...,
+    labels: str | os.PathLike[str] = ...,
+    target: str = ...,
+) -> Run:
+    """Trains by a method of ``siafu.baseline.METHODS`` and returns the finished run.
+
+    source: as of ``siafu.train``; shards must have as many parts as the method needs. Keyword arguments are the flags
+    of ``siafu baseline``: ``ranks=4, smooth="FG", link_rate="25MB"``.
+
+        >>> siafu.train_baseline("pipegcn", "cora", ranks=2, epochs=100).test_acc
+
+    Raises: ConfigError or DatasetError for what the user asked; PeerLost for a rank that died; what a rank raised.
+
+    Settings, by default those that the method begins with (docs/settings.md):
+
+    partitioner: how vertices are assigned to graph servers: see siafu prepare --help
+    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help
+    directed: keep edge directions instead of making the graph symmetric
+    feature_norm: row: each row sums to 1; standard: z-score per column
+    split: which of the graph's splits to use; --split FILE#COLUMN reads splits from a table
+    inductive: train only on training vertices and the edges among them; evaluate on the whole graph
+    model: gcn, sage, gat, gin, gcnii, appnp, sgc or rgcn
+    layers: number of graph layers
+    hidden: width of hidden layers: one number for all, or one per hidden layer
+    dropout: share of a layer's gathered inputs set to zero while training
+    heads: gat: attention heads of a hidden layer, concatenated; must divide its width
+    attn_dropout: gat: share of attention coefficients set to zero while training
+    residual: add a layer's input before its activation, through a learnt weight if the widths differ
+    epochs: maximum number of epochs (passes over the graph); 0: only evaluate the initial weights
+    lr: learning rate
+    weight_decay: L2 penalty added to the gradient, as torch.optim does
+    seed: seed of initial weights and dropout masks
+    target_acc: stop at this validation accuracy; 0: never
+    eval_every: epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs
+    patience: stop after this many evaluations (not epochs) without improvement; 0: never
+    stop_on: validation result that decides patience and the best epoch
+    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
+    run_dir: run directory; empty: runs/<date>-<name>
+    ranks: number of processes; each uses a GPU if there is one
+    device: auto: cuda if there is a GPU
+    transport: auto: nccl if every rank has its own GPU, else gloo
+    timeout_s: a rank that others wait for longer than this many seconds is lost
+    link_rate: emulated bytes per second of each rank's link; 0: no limit
+    link_delay: emulated one-way delay of each link
+    norm: batch: normalise hidden layers over all vertices of all ranks (SyncBN)
+    depth: age of the halo rows and gradients that a rank uses, in epochs
+    smooth: average late rows (F), late gradients (G), or both over epochs
+    gamma: share of the old average in a smoothed row
+    correct: correct the averages' bias towards zero, and use exact rows in the first epoch
+    scheme: how bits per value of halo rows are chosen; none: do not quantise
+    bits: scheme fixed: bits per value, 2, 4 or 8
+    period: schemes uniform, adaptive: epochs before the first assignment of bits, and between two
+    feedback: add a row's quantisation error to the next epoch's row
+    chunks: gnnpipe: chunks of the graph; 0: four per stage
+    groups: gnnpipe: graph-parallel ranks per stage
+    subgraphs: allreduce, gossip, cluster: parts of the graph, from which batches are drawn
+    per_batch: allreduce, gossip, cluster: subgraphs per batch, drawn in every epoch; 0: enough to mix the
+        classes
+    interval: allreduce, gossip: batches between averages
+    gossip: gossip: fixed roles (v1) or a work pool (v2)
+    slow_rank: allreduce, gossip: rank that computes slow_factor times as long; -1: none
+    replicas: cagnet: ranks that hold the same rows (c of 1.5D); 1 is 1D
+    fanouts: sampling: neighbours per vertex, the last layer's first
+    batch: sampling: training vertices per batch, over all ranks
+    src: column of source ids [source, src, from, ..., or the first]
+    dst: column of target ids [target, dst, to, ..., or the second]
+    weight: column of edge weights, > 0 [none]
+    type: column of edge types, integers or words [none]
+    num_edge_types: edge types are the numbers 0..R-1
+    ids: type of the ids [auto]
+    id: column of ids in the tables of vertices [id, node_id, or the first]
+    num_vertices: ids are the vertex numbers 0..N-1
+    features: features of vertices, for any source without features
+    labels: labels of vertices
+    target: meaning of the labels, for any source; labels: any number of classes per vertex [auto]
+    """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import re
 import types
 import typing
@@ -124,10 +125,11 @@ def converted(key: str, value: Any, hint: Any, unit: Unit | None = None) -> Any:
             if isinstance(value, bool) or not math.isfinite(number):
                 raise ValueError
             return number
-        if not isinstance(value, str):
+        text = os.fspath(value)  # also of a Path: run_dir, warm_start
+        if not isinstance(text, str):
             raise ValueError
-        value.encode()
-        return value
+        text.encode()
+        return text
     except UnicodeEncodeError:
         raise ConfigError(f"{key} = {value!r}: a name that is not UTF-8: rename it") from None
     except (ValueError, KeyError, TypeError, OverflowError):

@@ -148,6 +148,23 @@ def test_the_wheel_holds_every_table_and_template(wheel: Path) -> None:
     assert {path.relative_to(ROOT).as_posix() for path in tables} <= set(zipfile.ZipFile(wheel).namelist())
 
 
+def test_a_type_checker_reads_the_types_of_an_installed_wheel(wheel: Path, tmp_path: Path) -> None:
+    """Each room has py.typed: without it, a ``Run`` of ``run_coordinator`` would be ``Any``."""
+    venv.create(tmp_path / "venv")
+    purelib = next((tmp_path / "venv" / "lib").iterdir()) / "site-packages"
+    zipfile.ZipFile(wheel).extractall(purelib)
+    calls = tmp_path / "calls.py"
+    calls.write_text(
+        "import siafu\nreveal_type(siafu.train(epochs=3))\nreveal_type(siafu.prepare)\nsiafu.train(epochz=3)\n"
+    )
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", tmp_path / "venv" / "bin" / "python"]
+    ended = attempt(*mypy, "--cache-dir", tmp_path / "cache", calls, folder=tmp_path)
+    said = [line.partition(": ")[2] for line in ended.stdout.splitlines()]
+    assert said[0] == 'note: Revealed type is "run_coordinator.run.Run"'
+    assert said[1].endswith('-> siafu.shards.ShardSet"')
+    assert said[2].startswith('error: Unexpected keyword argument "epochz" for "train"; did you mean "epochs"?')
+
+
 def test_a_wheel_that_this_machines_compiler_made_for_its_processor_is_for_no_other_system(wheel: Path) -> None:
     assert wheel.name.endswith(f"-py3-none-linux_{platform.machine()}.whl")
 

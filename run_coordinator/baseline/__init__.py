@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import live_status, prepared, run_directory
+from run_coordinator import keywords, live_status, prepared, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.baseline import launch
-from run_coordinator.baseline.settings import fitted, resolve
+from run_coordinator.baseline.settings import OWN, SHARED, fitted, resolve
 from run_coordinator.run import Run
 from siafu import allotment, extras, run_files
 from siafu import config as configs
@@ -28,6 +28,7 @@ from siafu.shards import ShardSet
 RANKS_PER_CORE = 8
 
 
+@keywords.spelled_out((*SHARED, *OWN), tables=True, defaults="by default those that the method begins with")
 def train_baseline(
     method: str,
     source: str = "",

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import api, prepared, run_config, run_directory
+from run_coordinator import api, keywords, prepared, run_config, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.lambda_emulator import as_asked
 from run_coordinator.run import Run
@@ -56,6 +56,7 @@ FLAGS = (
 _FIXED = ("model.", "train.optimizer", *(f"data.{f.name}" for f in fields(Data) if f.name not in REPARTITIONS))
 
 
+@keywords.spelled_out(FLAGS, defaults="by default those that the run has")
 def resume(
     run_dir: str | Path,
     *,
@@ -65,10 +66,10 @@ def resume(
 ) -> Run:
     """Goes on with a run that was stopped, by a limit, a crash or Ctrl-C, and returns it finished.
 
-    settings, short: as of ``siafu.train``: more epochs, a higher budget, another number of partitions or parameter
-    servers. A finished run goes on too, if it is given more epochs, a higher target or more patience. In ``pipe``,
-    with the settings that it had, the weights are the same bits as of a run that was never stopped. Without a
-    checkpoint it begins anew, and says so.
+    settings and keyword arguments: as of ``siafu.train``: more epochs, a higher budget, another number of partitions
+    or parameter servers. A finished run goes on too, if it is given more epochs, a higher target or more patience. In
+    ``pipe``, with the settings that it had, the weights are the same bits as of a run that was never stopped. Without
+    a checkpoint it begins anew, and says so.
 
     Raises: ConfigError for a run that is finished or cannot go on so, DatasetError for a damaged one; else as
     ``train``.

@@ -320,3 +320,9 @@ def test_a_cache_without_a_home_folder_names_the_settings_that_move_it(monkeypat
         cache_folder()
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache")
     assert cache_folder() == Path("/var/cache/siafu")
+
+
+def test_a_path_is_text_where_text_is_asked(tmp_path: Path) -> None:
+    assert Config().replace({"run.dir": tmp_path}).run.dir == str(tmp_path)
+    with pytest.raises(ConfigError, match=r"run.dir = 3: must be a string"):
+        Config().replace({"run.dir": 3})
