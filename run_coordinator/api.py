@@ -11,8 +11,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import apply_edge, keywords, launch, live_status, loggers, prepared, run_config, run_directory
+from run_coordinator import (
+    apply_edge,
+    epoch_calls,
+    keywords,
+    launch,
+    live_status,
+    loggers,
+    prepared,
+    run_config,
+    run_directory,
+)
 from run_coordinator.actions import Status
+from run_coordinator.epoch_calls import OnEpoch
 from run_coordinator.lambda_emulator import lambda_site
 from run_coordinator.run import Run
 from siafu import extras, model_file, progress, run_files
@@ -33,6 +44,7 @@ def train(
     settings: Mapping[str, Any] | None = None,
     preset: str = "",
     on_status: Callable[[Status], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     **short: Any,
 ) -> Run:
     """Trains a model and returns the finished run. In a notebook, progress is shown below the cell.
@@ -42,8 +54,10 @@ def train(
     settings: ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph
     (``run_coordinator.presets``). Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``;
     also those of tables: ``siafu.train("edges.csv", features="users.csv", labels="users.csv#job")``.
+    on_epoch: called in this process with a ``siafu.EpochEnd`` after each epoch, once its scores are known. What it
+    returns is ignored; an exception in it ends the run, is raised here, and ``siafu.resume`` goes on.
 
-        >>> run = siafu.train("digits", epochs=50)
+        >>> run = siafu.train("digits", epochs=50, on_epoch=lambda end: print(end.epoch, end.loss, end.val_acc))
         >>> run.test_acc
 
     Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
@@ -57,7 +71,7 @@ def train(
     shards_path = prepared.shards_of(resolved, in_memory)
     if in_memory is not None:
         resolved = resolved.replace({"data.source": str(shards_path)})  # so that the run's config.toml repeats it
-    run = conduct(resolved, shards_path, on_status)
+    run = conduct(resolved, shards_path, on_status, on_epoch=on_epoch)
     if cell is not None:
         cell.end()
     return run
@@ -69,6 +83,7 @@ def conduct(
     on_status: Callable[[Status], None],
     run_dir: Path | None = None,
     before: Callable[[Model], TrainingState | None] = lambda model: None,
+    on_epoch: OnEpoch | None = None,
 ) -> Run:
     """Trains on shards. ``run_dir``: of the run that goes on, from the state that
     ``before`` gives; None: one is made."""
@@ -88,18 +103,21 @@ def conduct(
         run_dir = run_directory.made(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
     try:
         run_directory.keep_beside(run_dir, shards)
-        with live_status.kept(run_dir, on_status) as tell:
-            trained = do(told, shards, run_dir, tell)
-        result: Result = {**trained, **placement, **run_directory.told_of_graph(shards), "run_dir": str(run_dir)}
+        calls = epoch_calls.Calls(on_epoch, run_dir, resolved.train, state.version if state else 0)
+        with epoch_calls.as_raised():
+            with live_status.kept(run_dir, calls.beside(on_status)) as tell:
+                trained = do(told, shards, run_dir, tell)
+            result: Result = {**trained, **placement, **run_directory.told_of_graph(shards), "run_dir": str(run_dir)}
+            if far:
+                loggers.replay(resolved, run_dir)
+            run_files.write_result(run_dir, result)
+            calls.end()
     except (ConfigError, DatasetError) as error:
         is_told_of = str(run_dir) in str(error)  # a log there, perhaps
         is_kept = is_told_of or run_directory.has_learnt(run_dir)
         if is_new and not is_kept:  # a mistake of the user's
             shutil.rmtree(run_dir, ignore_errors=True)
         raise
-    if far:
-        loggers.replay(resolved, run_dir)
-    run_files.write_result(run_dir, result)
     return Run(run_dir, result)
 
 

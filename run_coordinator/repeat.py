@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import re
@@ -31,6 +32,7 @@ import numpy as np
 from graph_data.sources.columns import path_and_options
 from run_coordinator import api, keywords, live_status, prepared, run_config, tables
 from run_coordinator.actions import Status
+from run_coordinator.epoch_calls import Calls, OnEpoch, as_raised
 from run_coordinator.run import Run
 from siafu import __version__, errors, run_files, start
 from siafu import config as configs
@@ -125,14 +127,15 @@ def repeat(
     preset: str = "",
     watch: Watch = lambda trial: contextlib.nullcontext(),
     on_done: Callable[[Done], None] = lambda done: None,
+    on_epoch: OnEpoch | None = None,
     **short: Any,
 ) -> Runs:
     """Trains ``runs`` times, with seeds ``train.seed``, ``train.seed`` + 1 and so on; the
     other arguments are ``siafu.train``'s.
 
     data_seeds: count ``data.seed`` up as well: another split where the source has none, and another partition. jobs:
-    how many to train side by side. watch: what shows a trial's progress; on_done: hears of each that is finished.
-    Interrupted, the same call goes on with what is missing.
+    how many to train side by side. watch: what shows a trial's progress; on_done: hears of each that is finished;
+    on_epoch: of each epoch of each, by its ``run_dir``. Interrupted, the same call goes on with what is missing.
 
         >>> runs = siafu.repeat("digits", runs=5, epochs=50)
         >>> runs.test_acc
@@ -149,7 +152,7 @@ def repeat(
         base = base.replace({"data.source": trials[0].config.data.source})
     folder = folder_of(base, "seeds", {"data_seeds": data_seeds, "graph": content_of(base)})
     finished = []
-    for one in carry_out(trials, folder, base, jobs=jobs, watch=watch):
+    for one in carry_out(trials, folder, base, jobs=jobs, watch=watch, on_epoch=on_epoch):
         finished.append(one)
         on_done(one)
     finished.sort(key=lambda one: one.trial.seed)
@@ -283,9 +286,9 @@ class _Limits:
             self.reached = result["stopped"]
 
 
-def trained(trial: Trial, on_status: OnStatus) -> Run:
+def trained(trial: Trial, on_status: OnStatus, on_epoch: OnEpoch | None = None) -> Run:
     """A trial that is a run of graph servers."""
-    return api.train(config=trial.config, on_status=on_status)
+    return api.train(config=trial.config, on_status=on_status, on_epoch=on_epoch)
 
 
 def carry_out(
@@ -297,13 +300,15 @@ def carry_out(
     watch: Watch = lambda trial: contextlib.nullcontext(),
     may_diverge: bool = False,
     may_fail: bool = False,
-    train: Trainer = trained,
+    train: Trainer | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Iterator[Done]:
     """Yields every trial that is finished, those of earlier calls first, until all are or a limit is reached.
 
     may_diverge: a trial that diverged is an answer, too; may_fail: so is one that failed for any reason, which the next
-    call tries again. train: what trains one, where they come one after the other.
+    call tries again. train: what trains one, where they come one after the other; by default ``trained``.
     """
+    train = train or functools.partial(trained, on_epoch=on_epoch)
     limits = _Limits(config, jobs)
     missing = []
     for trial in trials:
@@ -313,7 +318,7 @@ def carry_out(
         limits.spent += _usd(known.result) if known.result else 0.0
         yield known
     todo = _asked(missing, folder, limits)
-    outcomes = _one_by_one(todo, watch, train) if jobs == 1 else _side_by_side(todo, folder, jobs, watch)
+    outcomes = _one_by_one(todo, watch, train) if jobs == 1 else _side_by_side(todo, folder, jobs, watch, on_epoch)
     for trial, outcome in outcomes:
         if isinstance(outcome, GnnError):
             # All else (a lost server, a full disk, no room for a thread) says nothing about the settings.
@@ -367,6 +372,7 @@ class _Job:
     stderr: Path
     on_status: OnStatus
     shown: contextlib.ExitStack  # closed when its progress is no longer shown
+    calls: Calls
 
     def show(self) -> None:
         """Where it stands, as its process writes it into the run directory."""
@@ -397,28 +403,36 @@ class _Job:
         return error
 
 
-def _side_by_side(trials: Iterator[Trial], folder: Path, jobs: int, watch: Watch) -> Iterator[tuple[Trial, Outcome]]:
+def _side_by_side(
+    trials: Iterator[Trial], folder: Path, jobs: int, watch: Watch, on_epoch: OnEpoch | None
+) -> Iterator[tuple[Trial, Outcome]]:
     running: list[_Job] = []
     with contextlib.ExitStack() as all_shown:
         try:
             while True:
                 while len(running) < jobs and (trial := next(trials, None)) is not None:
                     shown = all_shown.enter_context(contextlib.ExitStack())
-                    running.append(_started(trial, folder, shown.enter_context(watch(trial)), shown))
+                    calls = Calls(on_epoch, Path(trial.config.run.dir), trial.config.train)
+                    running.append(_started(trial, folder, shown.enter_context(watch(trial)), shown, calls))
                 if not running:
                     return
                 for job in list(running):
-                    if (said := job.last_word(POLL_S / len(running))) is None:
+                    said = job.last_word(POLL_S / len(running))
+                    with as_raised():
+                        job.calls.look()
+                    if said is None:
                         job.show()
                         continue
                     running.remove(job)
                     job.shown.close()
+                    with as_raised():
+                        job.calls.end()
                     yield job.trial, job.outcome(said)
         finally:
             _end([job.process for job in running])
 
 
-def _started(trial: Trial, folder: Path, on_status: OnStatus, shown: contextlib.ExitStack) -> _Job:
+def _started(trial: Trial, folder: Path, on_status: OnStatus, shown: contextlib.ExitStack, calls: Calls) -> _Job:
     """In a session of its own: a terminal's Ctrl-C is for us, and we end it."""
     file, stderr = folder / f".{trial.name}.toml", folder / f".{trial.name}.stderr"
     file.write_text(configs.dump(trial.config))
@@ -429,7 +443,7 @@ def _started(trial: Trial, folder: Path, on_status: OnStatus, shown: contextlib.
         process = subprocess.Popen(
             command, env=start.environment(), stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
         )
-    return _Job(trial, process, stderr, on_status, shown)
+    return _Job(trial, process, stderr, on_status, shown, calls)
 
 
 def _end(processes: Sequence[subprocess.Popen[str]]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from run_coordinator import keywords, prepared, repeat, run_config, search_space, tables
+from run_coordinator.epoch_calls import OnEpoch
 from run_coordinator.repeat import Done, Spread, Summary, Watch
 from run_coordinator.run import Run
 from siafu.config import Config, Data
@@ -129,6 +130,7 @@ def search(
     preset: str = "",
     watch: Watch = lambda trial: contextlib.nullcontext(),
     on_done: Callable[[Done], None] = lambda done: None,
+    on_epoch: OnEpoch | None = None,
     **short: Any,
 ) -> Search:
     """Trains with every combination of ``over``, or ``random`` draws of it; returns the
@@ -136,7 +138,8 @@ def search(
 
     over: by the names of flags or "section.key", lists of values, or ranges "1e-4..1e-1:log" to draw from
     (``run_coordinator.search_space``). seed: of the draws. runs: seeds for each point, of which the mean counts. jobs:
-    how many to train side by side. The other arguments are ``siafu.train``'s and hold for all points.
+    how many to train side by side. watch, on_done, on_epoch: as of ``siafu.repeat``. The other arguments are
+    ``siafu.train``'s and hold for all points.
 
         >>> found = siafu.search("cora", {"lr": [0.01, 0.005], "hidden": [16, 32]}, runs=3)
         >>> found.best_settings, found.best.val_acc
@@ -162,7 +165,10 @@ def search(
     done: list[list[Done]] = [[] for _ in points]
     everything = [trial for same in trials.values() for trial in same]
     (folder / LINES).write_text("")  # what is known already is said again, in the order of the trials
-    for one in repeat.carry_out(everything, folder, base, jobs=jobs, watch=watch, may_diverge=True):
+    trials_done = repeat.carry_out(
+        everything, folder, base, jobs=jobs, watch=watch, may_diverge=True, on_epoch=on_epoch
+    )
+    for one in trials_done:
         done[place[one.trial.name]].append(one)
         _note(folder, points[place[one.trial.name]], one)
         on_done(one)

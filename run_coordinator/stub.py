@@ -102,14 +102,14 @@ def _import_lines(wanted: set[tuple[str, str]]) -> Iterator[str]:
 
 
 def _from_lines(wanted: set[tuple[str, str]]) -> Iterator[str]:
-    """Of a module, plain names on one line, and each "x as x" on its own."""
+    """Of a module, plain names on one line, and each "x as x" on its own, by their first names."""
     by_module: Mapping[str, list[str]] = {
         module: sorted(name for other, name in wanted if other == module) for module, _ in sorted(wanted)
     }
     for module, names in by_module.items():
-        if plain := [name for name in names if " as " not in name]:
-            yield f"from {module} import {', '.join(plain)}"
-        yield from (f"from {module} import {name}" for name in names if " as " in name)
+        plain = [name for name in names if " as " not in name]
+        lines = [", ".join(plain)] * bool(plain) + [name for name in names if " as " in name]
+        yield from (f"from {module} import {line}" for line in sorted(lines))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _ELSEWHERE = {
     "prepare": "graph_data.prepare",
     "train": "run_coordinator.api",
+    "EpochEnd": "run_coordinator.epoch_calls",
     "Run": "run_coordinator.run",
     "repeat": "run_coordinator.repeat",
     "Runs": "run_coordinator.repeat",

@@ -16,6 +16,8 @@ from graph_data.objects.pyg import to_pyg as to_pyg
 from graph_data.objects.scipy import from_scipy as from_scipy
 from graph_data.prepare import prepare as prepare
 from run_coordinator.actions import Status
+from run_coordinator.epoch_calls import EpochEnd as EpochEnd
+from run_coordinator.epoch_calls import OnEpoch
 from run_coordinator.evaluate import evaluate as evaluate
 from run_coordinator.export import export as export
 from run_coordinator.past_runs import PastRun as PastRun
@@ -43,6 +45,7 @@ def train(
     settings: Mapping[str, Any] | None = None,
     preset: str = "",
     on_status: Callable[[Status], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     parts: int = 1,
     partitioner: str = "metis",
     order: str = "auto",
@@ -107,8 +110,10 @@ def train(
     settings: ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph
     (``run_coordinator.presets``). Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``;
     also those of tables: ``siafu.train("edges.csv", features="users.csv", labels="users.csv#job")``.
+    on_epoch: called in this process with a ``siafu.EpochEnd`` after each epoch, once its scores are known. What it
+    returns is ignored; an exception in it ends the run, is raised here, and ``siafu.resume`` goes on.
 
-        >>> run = siafu.train("digits", epochs=50)
+        >>> run = siafu.train("digits", epochs=50, on_epoch=lambda end: print(end.epoch, end.loss, end.val_acc))
         >>> run.test_acc
 
     Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
@@ -184,6 +189,7 @@ def repeat(
     preset: str = "",
     watch: Watch = ...,
     on_done: Callable[[Done], None] = ...,
+    on_epoch: OnEpoch | None = None,
     parts: int = 1,
     partitioner: str = "metis",
     order: str = "auto",
@@ -245,8 +251,8 @@ def repeat(
     other arguments are ``siafu.train``'s.
 
     data_seeds: count ``data.seed`` up as well: another split where the source has none, and another partition. jobs:
-    how many to train side by side. watch: what shows a trial's progress; on_done: hears of each that is finished.
-    Interrupted, the same call goes on with what is missing.
+    how many to train side by side. watch: what shows a trial's progress; on_done: hears of each that is finished;
+    on_epoch: of each epoch of each, by its ``run_dir``. Interrupted, the same call goes on with what is missing.
 
         >>> runs = siafu.repeat("digits", runs=5, epochs=50)
         >>> runs.test_acc
@@ -327,6 +333,7 @@ def search(
     preset: str = "",
     watch: Watch = ...,
     on_done: Callable[[Done], None] = ...,
+    on_epoch: OnEpoch | None = None,
     parts: int = 1,
     partitioner: str = "metis",
     order: str = "auto",
@@ -388,7 +395,8 @@ def search(
 
     over: by the names of flags or "section.key", lists of values, or ranges "1e-4..1e-1:log" to draw from
     (``run_coordinator.search_space``). seed: of the draws. runs: seeds for each point, of which the mean counts. jobs:
-    how many to train side by side. The other arguments are ``siafu.train``'s and hold for all points.
+    how many to train side by side. watch, on_done, on_epoch: as of ``siafu.repeat``. The other arguments are
+    ``siafu.train``'s and hold for all points.
 
         >>> found = siafu.search("cora", {"lr": [0.01, 0.005], "hidden": [16, 32]}, runs=3)
         >>> found.best_settings, found.best.val_acc
@@ -459,6 +467,7 @@ def resume(
     *,
     settings: Mapping[str, Any] | None = None,
     on_status: Callable[[Status], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     parts: int = ...,
     epochs: int = ...,
     lr: float = ...,
@@ -483,10 +492,10 @@ def resume(
 ) -> Run:
     """Goes on with a run that was stopped, by a limit, a crash or Ctrl-C, and returns it finished.
 
-    settings and keyword arguments: as of ``siafu.train``: more epochs, a higher budget, another number of partitions
-    or parameter servers. A finished run goes on too, if it is given more epochs, a higher target or more patience. In
-    ``pipe``, with the settings that it had, the weights are the same bits as of a run that was never stopped. Without
-    a checkpoint it begins anew, and says so.
+    settings, on_epoch and keyword arguments: as of ``siafu.train``: more epochs, a higher budget, another number of
+    partitions or parameter servers. A finished run goes on too, if it is given more epochs, a higher target or more
+    patience. In ``pipe``, with the settings that it had, the weights are the same bits as of a run that was never
+    stopped. Without a checkpoint it begins anew, and says so.
 
     Raises: ConfigError for a run that is finished or cannot go on so, DatasetError for a damaged one; else as
     ``train``.
@@ -524,6 +533,7 @@ def train_baseline(
     settings: Mapping[str, Any] | None = None,
     preset: str = "",
     on_status: Callable[[Any], None] = ...,
+    on_epoch: OnEpoch | None = None,
     partitioner: str = ...,
     order: str = ...,
     directed: bool = ...,
@@ -587,7 +597,7 @@ def train_baseline(
     """Trains by a method of ``siafu.baseline.METHODS`` and returns the finished run.
 
     source: as of ``siafu.train``; shards must have as many parts as the method needs. Keyword arguments are the flags
-    of ``siafu baseline``: ``ranks=4, smooth="FG", link_rate="25MB"``.
+    of ``siafu baseline``: ``ranks=4, smooth="FG", link_rate="25MB"``. on_epoch: as of ``siafu.train``.
 
         >>> siafu.train_baseline("pipegcn", "cora", ranks=2, epochs=100).test_acc
 

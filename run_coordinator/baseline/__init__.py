@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import keywords, live_status, prepared, run_directory
+from run_coordinator import epoch_calls, keywords, live_status, prepared, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.baseline import launch
 from run_coordinator.baseline.settings import OWN, SHARED, fitted, resolve
+from run_coordinator.epoch_calls import OnEpoch
 from run_coordinator.run import Run
 from siafu import allotment, extras, run_files
 from siafu import config as configs
@@ -37,12 +38,13 @@ def train_baseline(
     settings: Mapping[str, Any] | None = None,
     preset: str = "",
     on_status: Callable[[Any], None] = lambda status: None,
+    on_epoch: OnEpoch | None = None,
     **short: Any,
 ) -> Run:
     """Trains by a method of ``siafu.baseline.METHODS`` and returns the finished run.
 
     source: as of ``siafu.train``; shards must have as many parts as the method needs. Keyword arguments are the flags
-    of ``siafu baseline``: ``ranks=4, smooth="FG", link_rate="25MB"``.
+    of ``siafu baseline``: ``ranks=4, smooth="FG", link_rate="25MB"``. on_epoch: as of ``siafu.train``.
 
         >>> siafu.train_baseline("pipegcn", "cora", ranks=2, epochs=100).test_acc
 
@@ -53,7 +55,7 @@ def train_baseline(
     _fits_here(resolved)
     resolved, shards, run_dir = _prepared(resolved, on_status)
     try:
-        return _carried_out(resolved, shards, run_dir, on_status, resume=False)
+        return _carried_out(resolved, shards, run_dir, on_status, resume=False, on_epoch=on_epoch)
     except ConfigError:
         if not resolved.run.dir:  # ours: a mistake that only the ranks could see leaves nothing, either
             shutil.rmtree(run_dir, ignore_errors=True)
@@ -109,10 +111,18 @@ def begun(run_dir: str | Path) -> BaselineConfig:
 
 
 def _carried_out(
-    config: BaselineConfig, shards: ShardSet, run_dir: Path, on_status: Callable[[Any], None], *, resume: bool
+    config: BaselineConfig,
+    shards: ShardSet,
+    run_dir: Path,
+    on_status: Callable[[Any], None],
+    *,
+    resume: bool,
+    on_epoch: OnEpoch | None = None,
 ) -> Run:
-    with run_directory.alone(run_dir), live_status.kept(run_dir, on_status) as tell:
-        found = launch.run(config, shards.path.resolve(), run_dir, tell, resume=resume)
+    calls = epoch_calls.Calls(on_epoch, run_dir, config.train)
+    with run_directory.alone(run_dir), epoch_calls.as_raised():
+        with live_status.kept(run_dir, calls.beside(on_status)) as tell:
+            found = launch.run(config, shards.path.resolve(), run_dir, tell, resume=resume)
         spent = cost.of_baseline(config, seconds=found["train_seconds"])
         result: Result = {
             **found,
@@ -121,6 +131,7 @@ def _carried_out(
             "run_dir": str(run_dir),
         }
         run_files.write_result(run_dir, result)
+        calls.end()
     return Run(run_dir, result)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -10,6 +11,7 @@ from typing import Any
 
 from run_coordinator import api, keywords, prepared, run_config, run_directory
 from run_coordinator.actions import Status
+from run_coordinator.epoch_calls import OnEpoch
 from run_coordinator.lambda_emulator import as_asked
 from run_coordinator.run import Run
 from siafu import config as configs
@@ -62,14 +64,15 @@ def resume(
     *,
     settings: Mapping[str, Any] | None = None,
     on_status: Callable[[Status], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     **short: Any,
 ) -> Run:
     """Goes on with a run that was stopped, by a limit, a crash or Ctrl-C, and returns it finished.
 
-    settings and keyword arguments: as of ``siafu.train``: more epochs, a higher budget, another number of partitions
-    or parameter servers. A finished run goes on too, if it is given more epochs, a higher target or more patience. In
-    ``pipe``, with the settings that it had, the weights are the same bits as of a run that was never stopped. Without
-    a checkpoint it begins anew, and says so.
+    settings, on_epoch and keyword arguments: as of ``siafu.train``: more epochs, a higher budget, another number of
+    partitions or parameter servers. A finished run goes on too, if it is given more epochs, a higher target or more
+    patience. In ``pipe``, with the settings that it had, the weights are the same bits as of a run that was never
+    stopped. Without a checkpoint it begins anew, and says so.
 
     Raises: ConfigError for a run that is finished or cannot go on so, DatasetError for a damaged one; else as
     ``train``.
@@ -80,7 +83,8 @@ def resume(
     on_status(Status(phase="preparing"))
     shards = ShardSet.open(prepared.shards_of(config))
     run_directory.same_data(path, config, shards)  # before the run's manifest is written again
-    return api.conduct(config, shards.path, on_status, path, lambda model: _state(path, config, model, shards))
+    before = functools.partial(_state, path, config, shards)
+    return api.conduct(config, shards.path, on_status, path, before, on_epoch)
 
 
 def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]) -> Config:
@@ -103,7 +107,7 @@ def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]
     return config
 
 
-def _state(run_dir: Path, config: Config, model: Model, shards: ShardSet) -> TrainingState | None:
+def _state(run_dir: Path, config: Config, shards: ShardSet, model: Model) -> TrainingState | None:
     """The newest checkpoint. ConfigError if the run is finished, or has more epochs already than are asked for."""
     before = configs.load(run_dir / CONFIG).train
     stopped, epochs = _ended(run_dir)

@@ -50,7 +50,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Config]:
     """The configs of the runs that were trained, by a trainer that only leaves their results."""
     configs: list[Config] = []
 
-    def train(config: Config, on_status: Any = None) -> Run:
+    def train(config: Config, on_status: Any = None, on_epoch: Any = None) -> Run:
         configs.append(config)
         folder = Path(config.run.dir)
         folder.mkdir(parents=True)
@@ -67,7 +67,7 @@ def failing(trained: list[Config], monkeypatch: pytest.MonkeyPatch, at: int, err
     """From now on, the run with this seed raises."""
     train = api.train
 
-    def fail(config: Config, on_status: Any = None) -> Run:
+    def fail(config: Config, on_status: Any = None, on_epoch: Any = None) -> Run:
         if config.train.seed == at:
             Path(config.run.dir).mkdir(parents=True)
             (Path(config.run.dir) / "config.toml").write_text("")
@@ -174,7 +174,7 @@ def test_a_budget_is_of_all_runs_together_and_counts_those_of_earlier_calls(trai
 def test_a_run_that_a_limit_has_stopped_is_not_finished(trained: list[Config], monkeypatch: pytest.MonkeyPatch):
     train = api.train
 
-    def stopped(config: Config, on_status: Any = None) -> Run:
+    def stopped(config: Config, on_status: Any = None, on_epoch: Any = None) -> Run:
         run = train(config=config)
         told = {**run.result, "stopped": "time" if config.train.seed == 1 else "epochs"}
         (run.dir / "result.json").write_text(json.dumps(told))
@@ -269,7 +269,7 @@ def test_a_result_longer_than_a_pipe_is_read_whole(tmp_path: Path, monkeypatch: 
     losses = [0.123456789] * 50_000  # a pipe holds 64 KiB
     said = f"import json; print(json.dumps({{'loss_history': [{losses[0]}] * {len(losses)}}}))"
     processes(monkeypatch, lambda name: said)
-    ((_, outcome),) = repeat._side_by_side(iter(repeat.seeds_of(Config(), 1)), tmp_path, 2, unwatched)
+    ((_, outcome),) = repeat._side_by_side(iter(repeat.seeds_of(Config(), 1)), tmp_path, 2, unwatched, None)
     assert isinstance(outcome, dict)
     assert outcome["loss_history"] == losses
 
@@ -290,7 +290,7 @@ def test_processes_are_ended_with_the_call_that_began_them(tmp_path: Path, monke
         finally:
             shown.remove(trial.name)
 
-    trials = repeat._side_by_side(iter(repeat.seeds_of(Config(), 3)), tmp_path, 2, watch)
+    trials = repeat._side_by_side(iter(repeat.seeds_of(Config(), 3)), tmp_path, 2, watch, None)
     assert next(trials)[0].seed == 0
     assert shown == ["seed-1"]
     trials.close()
@@ -315,13 +315,17 @@ def test_the_progress_of_a_trial_in_another_process_is_told(tmp_path: Path, monk
         told.append(status)
         heard.touch()
 
-    list(repeat._side_by_side(iter(repeat.seeds_of(config, 1)), tmp_path, 2, lambda t: contextlib.nullcontext(hear)))
+    list(
+        repeat._side_by_side(
+            iter(repeat.seeds_of(config, 1)), tmp_path, 2, lambda t: contextlib.nullcontext(hear), None
+        )
+    )
     assert told[0] == Status("training", 7, 0.25, scores)
 
 
 def test_what_a_process_without_a_result_complained_of_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     processes(monkeypatch, lambda name: "raise SystemExit('no room')" if name == "seed-1" else "print('{}')")
-    trials = repeat._side_by_side(iter(repeat.seeds_of(Config(), 2)), tmp_path, 2, unwatched)
+    trials = repeat._side_by_side(iter(repeat.seeds_of(Config(), 2)), tmp_path, 2, unwatched, None)
     done = {trial.name: outcome for trial, outcome in trials}
     log = tmp_path / ".seed-1.stderr"
     assert str(done["seed-1"]) == (

@@ -33,7 +33,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[float
     """(learning rate, seed) of the runs that were trained, by a trainer that only leaves their results."""
     told: list[tuple[float, int]] = []
 
-    def train(config: Config, on_status: Any = None) -> Run:
+    def train(config: Config, on_status: Any = None, on_epoch: Any = None) -> Run:
         rate, folder = config.train.lr, Path(config.run.dir)
         told.append((rate, config.train.seed))
         folder.mkdir(parents=True)

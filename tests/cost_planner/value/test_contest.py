@@ -34,7 +34,7 @@ class Trainers:
         self.raises: Raises = lambda config: None
         self.statuses = 0
 
-    def train(self, config: Config, on_status: Any = None) -> Run:
+    def train(self, config: Config, on_status: Any = None, on_epoch: Any = None) -> Run:
         return self._run(config, config.servers.backend + " " + config.train.mode)
 
     def train_baseline(self, method: str, config: BaselineConfig, on_status: Any = None) -> Run:
@@ -121,7 +121,7 @@ def test_who_diverges_has_an_answer_and_does_not_end_the_rest(trainers: Trainers
 def test_what_who_diverges_had_spent_is_counted(trainers: Trainers):
     """A run that fails costs what the next one must make up for."""
 
-    def trained(config: Config, on_status: Any = None) -> Run:
+    def trained(config: Config, on_status: Any = None, on_epoch: Any = None) -> Run:
         if config.train.seed:
             return trainers.train(config)
         write(Path(config.run.dir), config, [0.5, 0.6, 0.7], stopped="")
