@@ -83,6 +83,8 @@ def main(args: argparse.Namespace) -> int:
             )
         config = baseline.begun(args.resume)
     elif args.method:
+        if args.source.lower() in METHODS and args.method.lower() not in METHODS:
+            raise ConfigError(f"METHOD comes first: siafu baseline {args.source.lower()} {args.method}")
         changes = run_config.settings_of(args.set)
         config = settings.resolve(args.method, args.source, args.config, changes, short, args.preset)
     else:

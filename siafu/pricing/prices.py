@@ -308,7 +308,8 @@ def _rows(path: Path) -> Iterator[_Row]:
                     raise ConfigError(f"{path}, line {lines.line_num}: must have {len(names)} cells, as line 1 has")
                 yield _Row(path, lines.line_num, {name: cell.strip() for name, cell in cells.items()})
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{path}: no price list: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: no price list: {why}") from None
 
 
 @lru_cache(maxsize=1)

@@ -119,6 +119,11 @@ MISTAKES = [
     ("trian", "trian: no such verb, did you mean train?"),
     ("train nosuch", "source 'nosuch': must be a .npz, .parquet or .csv file, or one of archive, bsnap, dgl, digits"),
     ("train nosuch.npz", "nosuch.npz: "),
+    # What is wrong whatever the graph is is known before the graph is read.
+    ("train nosuch.npz --model GCN", "model 'GCN': unknown, must be one of gcn, "),
+    ("train nosuch.npz --model graphsage", "did you mean sage?"),
+    ("train nosuch.npz --logger nope", "run.loggers: 'nope' is unknown"),
+    ("train nosuch.npz --warm-start nowhere", "nowhere: not a model of siafu: no such file"),
     ("train digits more", "unknown argument more"),
     ("train synthetic:moon", "'moon' is not one of reddit-small"),
     ("train synthetic:amazon?size=3", "no option 'size'"),
@@ -155,7 +160,7 @@ MISTAKES = [
     ("value", "nothing to compare"),
     ("value --paper pipegcn", "argument --paper: invalid choice: 'pipegcn'"),
     ("prepare digits", "--out DIR is missing"),
-    ("prepare digits --out d --parts two", "argument --parts: invalid int value: 'two'"),
+    ("prepare digits --out d --parts two", "argument --parts: must be an integer, not 'two'"),
     ("prepare nosuch --out d", "source 'nosuch': must be"),
 ]
 
