@@ -118,6 +118,8 @@ def test_version(capsys):
 MISTAKES = [
     ("trian", "trian: no such verb, did you mean train?"),
     ("train nosuch", "source 'nosuch': must be a .npz, .parquet or .csv file, or one of archive, bsnap, dgl, digits"),
+    ("train Digit", "source 'Digit': no such file or graph, did you mean digits?"),
+    ("train .", "source '.': a folder without shards, tables or a graph in a format that siafu knows"),
     ("train nosuch.npz", "nosuch.npz: "),
     # What is wrong whatever the graph is is known before the graph is read.
     ("train nosuch.npz --model GCN", "model 'GCN': unknown, must be one of gcn, "),
