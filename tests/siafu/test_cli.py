@@ -150,6 +150,8 @@ MISTAKES = [
     ("train --guard --runs 2", "--guard: is for one run; with --runs, repeat the command to continue"),
     ("train --mode soon", "train.mode = 'soon': must be one of no-pipe, pipe, async"),
     ("train --mode pipe --staleness 1", "train.staleness = 1 needs train.mode = async, not pipe"),
+    ("train --set =3", "--set =3: must be SECTION.KEY=VALUE"),
+    ("clean --folder nosuch", "--folder nosuch: no such folder"),
     ("train --set epochs", "--set epochs: must be SECTION.KEY=VALUE"),
     ("train --set train.epoch=3", "train.epoch: unknown key; did you mean train.epochs?"),
     ("train --config nosuch.toml", "nosuch.toml: No such file"),
