@@ -12,6 +12,7 @@ from run_coordinator import cli, repeat, search_space
 from run_coordinator.search import Point, Search, search
 from siafu.errors import ConfigError
 from siafu.metrics import TITLES
+from siafu.parser import show_few
 from siafu.progress import from_here
 
 #: Rows of the table; search.json has all.
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     cli.add_jobs(group)
     cli.add_settings(parser)
+    show_few(parser, EXAMPLES, ["--grid", "--random", "--runs", "--jobs"])
 
 
 def main(args: argparse.Namespace) -> int:

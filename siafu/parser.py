@@ -145,6 +145,15 @@ def mark(action: argparse.Action) -> argparse.Action:
     return action
 
 
+def show_few(parser: argparse.ArgumentParser, brief: str, flags: Collection[str] = ()) -> None:
+    """Has --help show the common flags, and these, and end with ``brief``; --help-all shows all. To be called when the
+    flags are there."""
+    if isinstance(parser, Parser):
+        parser.brief = brief
+    for flag in flags:
+        mark(parser._option_string_actions[flag])
+
+
 def is_common(action: argparse.Action) -> bool:
     return bool(vars(action).get("common"))
 

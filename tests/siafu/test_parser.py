@@ -115,6 +115,19 @@ def test_help_of_train_fits_a_screen(
     assert "examples:" in whole
 
 
+@pytest.mark.parametrize("verb", ["search", "value", "plan", "baseline"])
+def test_help_of_verbs_with_many_flags_shows_the_common_ones(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = flags_of(verb)
+    assert main([verb, "--help"]) == 0
+    brief = capsys.readouterr().out
+    assert len(brief.splitlines()) <= 62
+    assert "--help-all" in brief
+    assert sum(f" {flag} " in brief for flag in whole) < len(whole) / 2
+    assert main([verb, "--help-all"]) == 0
+    all_of_it = capsys.readouterr().out
+    assert [flag for flag in whole if flag not in all_of_it] == []
+
+
 def test_the_short_help_has_every_positional_and_what_is_marked() -> None:
     parser = Parser(prog="it")
     parser.brief, parser.usage = "and so on", "it SOURCE"
