@@ -227,9 +227,9 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
         flag = unknown[0].partition("=")[0]
         if not flag.startswith("-"):
             verb.error(f"unknown argument {unknown[0]}{meant_word(unknown[0], verb._actions)}")
-        if other := _verb_with(flag, program):
-            verb.error(f"unknown argument {unknown[0]} (a flag of {name} {other})")
         known = [flag for action in verb._actions for flag in action.option_strings]
+        if flag not in known and (other := _verb_with(flag, program)):
+            verb.error(f"unknown argument {unknown[0]} (a flag of {name} {other})")
         verb.error(f"unknown argument {unknown[0]}{meant_flag(flag, known)}")
     return args
 

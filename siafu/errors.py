@@ -100,7 +100,9 @@ class StaleWeights(GnnError):
 
 
 class PriceUnknown(GnnError):
-    """The price table has no row for this machine."""
+    """The price table has no row for this machine, which the user named."""
+
+    exit_code = 2
 
 
 def nan_advice(epoch: int) -> str:

@@ -184,6 +184,8 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 def meant_flag(flag: str, known: Sequence[str]) -> str:
     """What may have been meant by a flag that there is not, as the end of a sentence; "" if nobody knows."""
     word = flag.lstrip("-").replace("_", "-").lower()
+    if flag in known:  # an unknown one only because of its place
+        return ": flags stand after the verb"
     if f"--{word}" in known:
         return f", did you mean --{word}?"
     for there in FLAGS.get(word, []):
