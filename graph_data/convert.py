@@ -16,7 +16,7 @@ from graph_data.partitioners import PARTITIONERS, partition
 from graph_data.prepare import found_in
 from graph_data.sinks import SINKS, Written, save
 from graph_data.sinks.bsnap import save_parts
-from siafu.errors import ConfigError, DatasetError
+from siafu.errors import ConfigError, DatasetError, one_of
 from siafu.features import checked
 from siafu.graph import Graph, check, tidy
 
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.to not in SINKS:
-        raise ConfigError(f"format {args.to!r} is not one of {', '.join(SINKS)}")
+        raise ConfigError(f"--to {args.to}: {one_of(args.to, SINKS)}")
     if args.parts and args.to != "bsnap":
         raise ConfigError(f"--parts {args.parts} is for --to bsnap, not {args.to}")
     graph = loaded(source_flags.with_options(args.source, source_flags.given(args)))

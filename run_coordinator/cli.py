@@ -7,7 +7,7 @@ import contextlib
 import json
 import sys
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from graph_data import source_flags
 from graph_data.partitioners import PARTITIONERS
@@ -20,7 +20,7 @@ from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.models import MODELS
-from siafu.parser import Parser, mark, offer
+from siafu.parser import mark, offer, show_few
 from siafu.pricing.meter import BUDGET, LIMITS
 from siafu.progress import Display, dollars, summary, written
 from siafu.run_files import CONFIG
@@ -75,8 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu train [SOURCE] [--FLAG VALUE ...]"
     parser.description = "Train a model on a graph, through graph servers, parameter servers and Lambdas."
     parser.epilog = EXAMPLES
-    if isinstance(parser, Parser):
-        parser.brief = BRIEF
     parser.add_argument(
         "source",
         nargs="?",
@@ -85,13 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a .npz file, edges in a .csv file, shards, a name [digits]",
     )
     again = parser.add_argument_group("many runs")
-    mark(
-        again.add_argument(
-            "--runs",
-            type=int,
-            metavar="K",
-            help="train K times, with seeds --seed, --seed + 1, ..., and print mean and deviation",
-        )
+    again.add_argument(
+        "--runs",
+        type=int,
+        metavar="K",
+        help="train K times, with seeds --seed, --seed + 1, ..., and print mean and deviation",
     )
     again.add_argument(
         "--data-seeds",
@@ -105,6 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="if this process dies or hangs, continue the run with siafu resume",
     )
     add_settings(parser)
+    show_few(parser, BRIEF, ["--runs"])
 
 
 def add_jobs(group: argparse._ArgumentGroup) -> None:
@@ -151,9 +148,10 @@ def add_flag(
     of: type[Config] = Config,
     told_default: str = "",
     told: str = "",
+    values: Collection[str] = (),
 ) -> None:
     """The flag of a setting: its default and its help are the field's. Not given: None. ``told_default``,
-    ``told``: what its help says instead."""
+    ``told``: what its help says instead. ``values``: what shells complete, if fewer than the field takes."""
     section, _, field = key.partition(".")
     default = of().to_dict()[section][field]
     options: dict[str, typing.Any] = {"default": None, "help": told or _help(key, told_default or default, of)}
@@ -168,7 +166,7 @@ def add_flag(
     action = group.add_argument(f"--{name.replace('_', '-')}", dest=name, **options)
     if configs.settings(of)[key].common:
         mark(action)
-    offer(action, _choices(key, of) or NAMES.get(key, ()))
+    offer(action, values or _choices(key, of) or NAMES.get(key, ()))
 
 
 def main(args: argparse.Namespace) -> int:

@@ -30,7 +30,9 @@ OF_LINKS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 
 def shards_of(config: Config, in_memory: Any = None, features_as: str = "") -> Path:
     """The prepared graph: the source itself if it is one, else from the cache. ``in_memory``: a graph that is the
-    source. ``features_as``: as for ``graph_data.prepare.prepare``."""
+    source. ``features_as``: as for ``graph_data.prepare.prepare``. Raises: ConfigError for a model that there is not,
+    before anything is prepared."""
+    models.named(config.model.name)
     data = config.data
     if in_memory is None and is_prepared(data.source):
         return Path(data.source)

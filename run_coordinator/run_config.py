@@ -32,7 +32,7 @@ def settings_of(assignments: Sequence[str]) -> dict[str, str]:
     settings = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
-        if not equals:
+        if not equals or not key:
             raise ConfigError(f"--set {assignment}: must be SECTION.KEY=VALUE")
         settings[key] = value
     return settings

@@ -41,9 +41,15 @@ def made(config: Config, what: str) -> Path:
             path = path.with_name(f"{path.name.rstrip('0123456789')}{number}")
         except OSError as error:
             raise ConfigError(f"run.dir = {path}: {error.strerror}") from error
-    if (path / CONFIG).exists():
-        raise ConfigError(f"run.dir = {path}: holds a run already")
+    check_free(config)
     return path.resolve()
+
+
+def check_free(config: Config) -> None:
+    """Raises: ConfigError if ``run.dir`` holds a run."""
+    path = config.run.dir
+    if path and Path(path, CONFIG).exists():
+        raise ConfigError(f"run.dir = {path}: holds a run already; siafu resume {path} continues it")
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from rich.table import Table
 from run_coordinator import cli, search_space
 from run_coordinator.search import Search, search
 from siafu.errors import ConfigError
+from siafu.parser import show_few
 from siafu.progress import from_here
 
 #: Rows of the table; search.json has all.
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     cli.add_jobs(group)
     cli.add_settings(parser)
+    show_few(parser, EXAMPLES, ["--grid", "--random", "--runs", "--jobs"])
 
 
 def main(args: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from siafu import __version__, streams
 from siafu.errors import ConfigError, GnnError
 from siafu.parser import VERBS as OTHER_VERBS
-from siafu.parser import Parser, meant_flag, meant_verb
+from siafu.parser import Parser, meant_flag, meant_verb, meant_word
 
 #: verb -> (module that has ``add_arguments(parser)`` and ``main(args) -> int``, what the verb does)
 VERBS = {
@@ -205,6 +205,8 @@ def parsers(program: Program, whole: Collection[str]) -> tuple[Parser, dict[str,
 
 def _parse(argv: list[str], program: Program) -> argparse.Namespace:
     name = program.name
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:2], "--help"]
     chosen = [word for word in argv if not word.startswith("-")][:1]
     parser, verbs = parsers(program, chosen)
     if chosen and chosen[0] not in program.verbs:
@@ -223,9 +225,11 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
             setattr(args, action.dest, unknown.pop(0))
     if unknown:
         flag = unknown[0].partition("=")[0]
-        if other := _verb_with(flag, program):
-            verb.error(f"unknown argument {unknown[0]} (a flag of {name} {other})")
+        if not flag.startswith("-"):
+            verb.error(f"unknown argument {unknown[0]}{meant_word(unknown[0], verb._actions)}")
         known = [flag for action in verb._actions for flag in action.option_strings]
+        if flag not in known and (other := _verb_with(flag, program)):
+            verb.error(f"unknown argument {unknown[0]} (a flag of {name} {other})")
         verb.error(f"unknown argument {unknown[0]}{meant_flag(flag, known)}")
     return args
 

@@ -563,7 +563,7 @@ def sections_of(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, thousands of digits, or too deep
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: no TOML: {error}") from error
 
 
 def dump(config: Config) -> str:

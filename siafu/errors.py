@@ -20,6 +20,9 @@ def one_of(said: object, names: Iterable[str]) -> str:
     alike = [name for name in known if name[:1].lower() == word[:1] and _digits(name) == _digits(word)]
     close = difflib.get_close_matches(word, [name.lower() for name in alike], 1, 0.75)
     meant = next((name for name in alike if close and name.lower() == close[0]), "")
+    longer = [name for name in known if len(name) > 3 and (word.startswith(name) or word.endswith(name))]
+    if not meant and len(longer) == 1 and _digits(longer[0]) == _digits(word):  # graphsage, sageconv; not gelu
+        meant = longer[0]
     return f"must be one of {', '.join(known)}" + (f"; did you mean {meant}?" if meant else "")
 
 
@@ -97,7 +100,9 @@ class StaleWeights(GnnError):
 
 
 class PriceUnknown(GnnError):
-    """The price table has no row for this machine."""
+    """The price table has no row for this machine, which the user named."""
+
+    exit_code = 2
 
 
 def nan_advice(epoch: int) -> str:

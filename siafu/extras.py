@@ -14,15 +14,15 @@ from siafu.start import ROOT
 
 
 @contextlib.contextmanager
-def needed(extra: str, what: str = "it") -> Iterator[None]:
+def needed(extra: str) -> Iterator[None]:
     """Around imports of modules that need an extra, where a verb begins its work: its --help needs none. ConfigError
-    that says how to install what ``what`` needs."""
+    that says how to install what is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
         if error.name is None or os.path.isdir(os.path.join(ROOT, error.name.partition(".")[0])):
             raise  # a file of ours
-        raise ConfigError(f"{what} needs {error.name}, which is not installed: {install(extra)}") from None
+        raise ConfigError(f"it needs {error.name}, which is not installed: {install(extra)}") from None
 
 
 def install(*extras: str) -> str:

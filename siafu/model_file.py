@@ -103,6 +103,12 @@ def file_of(warm_start: str) -> Path:
     return path / "model.safetensors" if path.is_dir() else path
 
 
+def check_there(warm_start: str) -> None:
+    """Raises: DatasetError if ``train.warm_start`` names no file."""
+    if warm_start and not file_of(warm_start).is_file():
+        raise DatasetError(f"{file_of(warm_start)}: not a model of siafu: no such file")
+
+
 def first_weights(model: Model, warm_start: str) -> dict[str, Array]:
     """The weights that training begins with: the model's own, or those in ``warm_start``, a file or a run's directory.
 

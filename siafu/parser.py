@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -17,6 +18,8 @@ UNNEEDED = "nothing: "
 #: What does here what flags of other tools do there (PyG's, DGL's and OGB's examples, Lightning, torchrun, SkyPilot).
 _FLAGS = {
     "--backend gpu, or siafu baseline for GPU systems": "gpu gpus cuda device accelerator",
+    "--ranks, one for each GPU": "gpus num-gpus n-gpus nproc-per-node world-size num-parts workers num-workers",
+    "--device cuda": "gpu cuda accelerator",
     "--backend cpu": "cpu no-cuda",
     "--lambdas (workers), or --parts (graph servers)": "workers num-workers n-workers",
     "--parts": "num-parts num-partitions n-partitions nodes nnodes num-nodes nproc-per-node world-size ranks servers",
@@ -68,7 +71,10 @@ _VERBS = {
     "doctor": "info check env version debug",
     "export": "onnx save",
 }
-FLAGS, VERBS = ({word: ours for ours, words in table.items() for word in words.split()} for table in (_FLAGS, _VERBS))
+_WORDS = sorted(set(" ".join(_FLAGS.values()).split()))
+#: Word of other tools -> what it may be here, of which a verb has the one or the other.
+FLAGS = {word: [ours for ours, words in _FLAGS.items() if word in words.split()] for word in _WORDS}
+VERBS = {word: ours for ours, words in _VERBS.items() for word in words.split()}
 
 
 class Parser(argparse.ArgumentParser):
@@ -116,6 +122,9 @@ class Parser(argparse.ArgumentParser):
                 self.exit(1, f"{self.prog}: stdout: {error.strerror or error}\n")
 
     def error(self, message: str) -> NoReturn:
+        message = re.sub(r"ignored explicit argument (.*)", r"takes no value, but was given \1", message)
+        message = re.sub(r"invalid int value: (.*)", r"must be an integer, not \1", message)
+        message = re.sub(r"invalid float value: (.*)", r"must be a number, not \1", message)
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
@@ -134,6 +143,15 @@ def mark(action: argparse.Action) -> argparse.Action:
     """As one that the short --help shows."""
     vars(action)["common"] = True
     return action
+
+
+def show_few(parser: argparse.ArgumentParser, brief: str, flags: Collection[str] = ()) -> None:
+    """Has --help show the common flags, and these, and end with ``brief``; --help-all shows all. To be called when the
+    flags are there."""
+    if isinstance(parser, Parser):
+        parser.brief = brief
+    for flag in flags:
+        mark(parser._option_string_actions[flag])
 
 
 def is_common(action: argparse.Action) -> bool:
@@ -166,15 +184,25 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 def meant_flag(flag: str, known: Sequence[str]) -> str:
     """What may have been meant by a flag that there is not, as the end of a sentence; "" if nobody knows."""
     word = flag.lstrip("-").replace("_", "-").lower()
+    if flag in known:  # an unknown one only because of its place
+        return ": flags stand after the verb"
     if f"--{word}" in known:
         return f", did you mean --{word}?"
-    there = FLAGS.get(word, "")
-    if there.startswith(UNNEEDED):
-        return f": not needed: {there.removeprefix(UNNEEDED)}"
-    if there and (not there.startswith("--") or there.split()[0] in known):
-        return f": here it is {there}"
+    for there in FLAGS.get(word, []):
+        if there.startswith(UNNEEDED):
+            return f": not needed: {there.removeprefix(UNNEEDED)}"
+        if not there.startswith("--") or there.split()[0].rstrip(",") in known:
+            return f": here it is {there}"
     close = difflib.get_close_matches(flag, known, 1, ALIKE)
     return f", did you mean {close[0]}?" if close else ""
+
+
+def meant_word(word: str, actions: Collection[argparse.Action]) -> str:
+    """The same of a word too many, which may be the value of a flag."""
+    for action in actions:
+        if action.option_strings and word.lower() in offered(action):
+            return f", did you mean {action.option_strings[0]} {word.lower()}?"
+    return ""
 
 
 def meant_verb(word: str, known: Collection[str], others: Mapping[str, str]) -> str:

@@ -82,6 +82,12 @@ def is_prepared(source: str | os.PathLike[str]) -> bool:
     return os.path.isfile(os.path.join(source, MANIFEST))
 
 
+def _of_run(manifest: Path) -> str:
+    """What to do with a run's directory that was given for a graph: its manifest is that of its checkpoints."""
+    is_run = (manifest.parent / "config.toml").is_file()
+    return ": a run's directory is for siafu resume, predict and evaluate" if is_run else ""
+
+
 # --- what a shard is --------------------------------------------------------------------------------------------------
 
 
@@ -210,7 +216,7 @@ class Manifest:
             raw = json.loads(text)
             found = raw.pop("format"), raw.pop("version")
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-            raise DatasetError(f"{where}: not a manifest of prepared shards") from None
+            raise DatasetError(f"{where}: not a manifest of prepared shards{_of_run(where)}") from None
         if found[0] == FORMAT and found[1] in range(1, VERSION):
             raise DatasetError(
                 f"{where}: version {found[1]}, must be {VERSION}: prepared by an older siafu, prepare it again"

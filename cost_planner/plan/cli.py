@@ -29,6 +29,7 @@ from graph_data.inspection import plot
 from run_coordinator import cli, run_config
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.parser import show_few
 from siafu.pricing import prices
 from siafu.setting import SECONDS, converted
 
@@ -36,6 +37,12 @@ from siafu.setting import SECONDS, converted
 SHARED = ("model", "layers", "hidden", "heads", "epochs", "eval_every", "partitioner", "target_acc")
 COUNTS = ("vertices", "edges", "features", "classes")
 TOP = 10
+#: Flags that the short --help shows, besides those of the model.
+COMMON = (
+    *(f"--{name}" for name in COUNTS),
+    *("--backend", "--instance", "--servers", "--within-time", "--within-usd"),
+    *("--why", "--here", "--check", "--calibrate"),
+)
 
 EXAMPLES = """examples:
   siafu plan cora --epochs 100                        a source of siafu train, or shards
@@ -158,6 +165,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="use another machine's calibration [the last one here, or the built-in one]",
     )
+    show_few(parser, EXAMPLES, COMMON)
 
 
 def main(args: argparse.Namespace) -> int:

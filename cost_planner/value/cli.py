@@ -23,6 +23,7 @@ from siafu.baseline import METHODS
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.machine import num_threads
+from siafu.parser import show_few
 from siafu.pricing import prices
 from siafu.progress import Display, dollars, from_here, written
 
@@ -109,6 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     prices.add_argument(group)
     train_cli.add_settings(parser, without=NOT_FLAGS)
+    show_few(parser, EXAMPLES, ["--contenders", "--runs", "--ranks", "--target", "--as", "--as-gpu", "--paper"])
 
 
 def main(args: argparse.Namespace) -> int:

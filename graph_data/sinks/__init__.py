@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from graph_data.objects.arrays import labels_for_losses
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, one_of
 from siafu.graph import Graph, zero_and_one
 
 #: format -> function of the graph and a folder, which is there and empty
@@ -33,7 +33,7 @@ def save(graph: Graph, kind: str, folder: Path) -> Written:
     """Writes a graph that has been checked. Raises: ConfigError for an unknown format,
     or a package that is not there."""
     if kind not in SINKS:
-        raise ConfigError(f"format {kind!r} is not one of {', '.join(SINKS)}")
+        raise ConfigError(f"format {kind!r}: {one_of(kind, SINKS)}")
     module, _, function = SINKS[kind].partition(":")
     written: Written = getattr(import_module(module), function)(graph, folder)
     if graph.random_features:

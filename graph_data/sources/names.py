@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from difflib import get_close_matches
 from glob import has_magic
 from importlib import import_module
 from pathlib import Path
@@ -163,5 +164,9 @@ def resolve(name: str) -> Source:
         raise DatasetError(f"source {name!r}: no {path}.npz in a data folder: siafu get {path} fetches it")
     if path in published.OGB:
         raise DatasetError(f"source {name!r}: siafu get {path} fetches it, as ogb:{path}")
+    if Path(path).is_dir():
+        raise DatasetError(f"source {name!r}: a folder without shards, tables or a graph in a format that siafu knows")
     known = [*SOURCES, *sorted({path.stem for folder in folders for path in folder.glob("*.npz")})]
+    if close := get_close_matches(path.lower(), [*known, *published.graphs()], 1, 0.75):
+        raise DatasetError(f"source {name!r}: no such file or graph, did you mean {close[0]}?")
     raise DatasetError(f"source {name!r}: must be a .npz, .parquet or .csv file, or one of {', '.join(known)}")

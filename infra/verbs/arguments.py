@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 
 from run_coordinator import run_config
 from siafu.config import Config
+from siafu.errors import ConfigError
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +21,17 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         help="any setting, such as cloud.name or lambda.region; may be repeated",
     )
     parser.add_argument("--name", metavar="NAME", help="name of the deployment (cloud.name) [siafu]")
+
+
+@contextlib.contextmanager
+def on_deployment(run: str) -> Iterator[None]:
+    """Around what looks for a run on a deployment, because there is no directory of that name: an error says so."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(
+            f"{run}: no such directory; as a run of a deployment: {error}" if run else f"{error}"
+        ) from None
 
 
 def config_of(args: argparse.Namespace) -> Config:

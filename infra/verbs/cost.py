@@ -17,7 +17,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, cast
 
-from infra.verbs.arguments import add_config, config_of
+from infra.verbs.arguments import add_config, config_of, on_deployment
 from siafu import extras, run_files
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
@@ -209,7 +209,8 @@ def _newest(folder: Path) -> Path:
 
 def _fetch(config: Config, run: str, folder: Path) -> None:
     """What is needed of a run on a deployment. Run directories are priced without boto3."""
-    with extras.needed("aws", f"{run}: no such directory; a run on a deployment"):
-        from infra.machines import found, runfiles, runs
-    mailbox = found.mailbox_of(config)
-    runfiles.Receiver(mailbox, runs.named(mailbox, run).run, folder).update(FILES)
+    with on_deployment(run):
+        with extras.needed("aws"):
+            from infra.machines import found, runfiles, runs
+        mailbox = found.mailbox_of(config)
+        runfiles.Receiver(mailbox, runs.named(mailbox, run).run, folder).update(FILES)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from infra.verbs.arguments import add_config, config_of
+from infra.verbs.arguments import add_config, config_of, on_deployment
 from siafu import extras
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -53,10 +53,11 @@ def main(args: argparse.Namespace) -> int:
 
 def _follow(config: Config, run: str, wanted: re.Pattern[str], *, follow: bool) -> None:
     """Of a run on a deployment. Logs in run directories are printed without boto3."""
-    with extras.needed("aws", f"{run}: no such directory; a run on a deployment" if run else "it"):
-        from infra.machines import found, runfiles, runs
-    mailbox = found.mailbox_of(config)
-    asked = runs.named(mailbox, run)
+    with on_deployment(run):
+        with extras.needed("aws"):
+            from infra.machines import found, runfiles, runs
+        mailbox = found.mailbox_of(config)
+        asked = runs.named(mailbox, run)
     tail, begun = Tail(mailbox, runfiles.Listing(mailbox, asked.run, "logs/"), wanted), time.monotonic()
     while True:
         # Before we read: what was written last is there then.

@@ -12,7 +12,7 @@ from run_coordinator import cli as train_cli
 from run_coordinator.baseline import settings
 from siafu.baseline import BASELINE_MODELS, METHODS, BaselineConfig
 from siafu.errors import ConfigError
-from siafu.parser import offer
+from siafu.parser import offer, show_few
 from siafu.progress import Display, size, summary
 from siafu.run_files import Result
 
@@ -62,8 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     groups = {section: parser.add_argument_group(train_cli.GROUPS[section]) for section in sections}
     for name in settings.SHARED:
         key = run_config.SHORT[name]
-        train_cli.add_flag(groups[key.partition(".")[0]], name, key, BaselineConfig, told=TOLD.get(key, ""))
+        values = BASELINE_MODELS if key == "model.name" else ()
+        section = key.partition(".")[0]
+        train_cli.add_flag(groups[section], name, key, BaselineConfig, told=TOLD.get(key, ""), values=values)
     source_flags.add_to(parser, names())
+    show_few(parser, EXAMPLES, ["--ranks", "--device", "--resume"])
 
 
 def names() -> tuple[str, ...]:
@@ -83,6 +86,8 @@ def main(args: argparse.Namespace) -> int:
             )
         config = baseline.begun(args.resume)
     elif args.method:
+        if args.source.lower() in METHODS and args.method.lower() not in METHODS:
+            raise ConfigError(f"METHOD comes first: siafu baseline {args.source.lower()} {args.method}")
         changes = run_config.settings_of(args.set)
         config = settings.resolve(args.method, args.source, args.config, changes, short, args.preset)
     else:

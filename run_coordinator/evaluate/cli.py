@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from graph_data.inspection import plot
 from run_coordinator import run_config
 from run_coordinator.evaluate import Evaluation, evaluate, picture
 from run_coordinator.evaluate.scores import Scored
@@ -56,6 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     check_run(Path(args.run))
+    if args.plot:
+        plot.check(args.plot)
     with Display(f"{args.graph or args.run}, evaluated", 0, quiet=args.quiet) as display:
         settings = run_config.settings_of(args.set)
         found = evaluate(args.run, split=args.split, graph=args.graph, settings=settings, on_status=display)

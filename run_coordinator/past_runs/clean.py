@@ -61,14 +61,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("--older", default="0s", metavar="AGE", help="of the cache, what was not used so long [all]")
     parser.add_argument("--runs", default="", metavar="AGE", help="also runs that began so long ago: 90d")
-    parser.add_argument("--folder", default="runs", metavar="FOLDER", help="where run directories are [runs]")
+    parser.add_argument("--folder", metavar="FOLDER", help="where run directories are [runs]")
     parser.add_argument("--yes", action="store_true", help="remove it")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def main(args: argparse.Namespace) -> int:
     older, runs_older = age_of("--older", args.older), age_of("--runs", args.runs) if args.runs else None
-    found = entries(Path(args.folder), older, runs_older)
+    if args.folder is not None and not Path(args.folder).is_dir():
+        raise ConfigError(f"--folder {args.folder}: no such folder")
+    found = entries(Path(args.folder or "runs"), older, runs_older)
     if args.yes:
         for entry in found:
             remove(entry.path)

@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 
@@ -148,8 +149,11 @@ def instance(name: str, region: str = REGION, *, retired: bool = False) -> Insta
     regions = sorted({place for _, place in known})
     if region not in regions:
         raise PriceUnknown(f"{name} in {region}: prices are known for {', '.join(regions)}")
+    names = [one.name for one in instances(region)]
+    close = get_close_matches(name, names, 1, 0.75)
     raise PriceUnknown(
-        f"{name} in {region}: not among the {len(instances(region))} instance types whose price is known"
+        f"{name} in {region}: not among the {len(names)} instance types whose price is known"
+        + (f"; did you mean {close[0]}?" if close else "")
     )
 
 
@@ -308,7 +312,8 @@ def _rows(path: Path) -> Iterator[_Row]:
                     raise ConfigError(f"{path}, line {lines.line_num}: must have {len(names)} cells, as line 1 has")
                 yield _Row(path, lines.line_num, {name: cell.strip() for name, cell in cells.items()})
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{path}: no price list: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: no price list: {why}") from None
 
 
 @lru_cache(maxsize=1)

@@ -415,7 +415,7 @@ CASES = (
         "an unknown source",
         {},
         "coar",
-        f"source 'coar': must be a .npz, .parquet or .csv file, or one of {', '.join(SOURCES)}",
+        "source 'coar': no such file or graph, did you mean cora?",
     ),
     Case(
         "a flag of another source",

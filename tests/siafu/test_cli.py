@@ -118,7 +118,14 @@ def test_version(capsys):
 MISTAKES = [
     ("trian", "trian: no such verb, did you mean train?"),
     ("train nosuch", "source 'nosuch': must be a .npz, .parquet or .csv file, or one of archive, bsnap, dgl, digits"),
+    ("train Digit", "source 'Digit': no such file or graph, did you mean digits?"),
+    ("train .", "source '.': a folder without shards, tables or a graph in a format that siafu knows"),
     ("train nosuch.npz", "nosuch.npz: "),
+    # What is wrong whatever the graph is is known before the graph is read.
+    ("train nosuch.npz --model GCN", "model 'GCN': unknown, must be one of gcn, "),
+    ("train nosuch.npz --model graphsage", "did you mean sage?"),
+    ("train nosuch.npz --logger nope", "run.loggers: 'nope' is unknown"),
+    ("train nosuch.npz --warm-start nowhere", "nowhere: not a model of siafu: no such file"),
     ("train digits more", "unknown argument more"),
     ("train synthetic:moon", "'moon' is not one of reddit-small"),
     ("train synthetic:amazon?size=3", "no option 'size'"),
@@ -143,6 +150,8 @@ MISTAKES = [
     ("train --guard --runs 2", "--guard: is for one run; with --runs, repeat the command to continue"),
     ("train --mode soon", "train.mode = 'soon': must be one of no-pipe, pipe, async"),
     ("train --mode pipe --staleness 1", "train.staleness = 1 needs train.mode = async, not pipe"),
+    ("train --set =3", "--set =3: must be SECTION.KEY=VALUE"),
+    ("clean --folder nosuch", "--folder nosuch: no such folder"),
     ("train --set epochs", "--set epochs: must be SECTION.KEY=VALUE"),
     ("train --set train.epoch=3", "train.epoch: unknown key; did you mean train.epochs?"),
     ("train --config nosuch.toml", "nosuch.toml: No such file"),
@@ -155,7 +164,7 @@ MISTAKES = [
     ("value", "nothing to compare"),
     ("value --paper pipegcn", "argument --paper: invalid choice: 'pipegcn'"),
     ("prepare digits", "--out DIR is missing"),
-    ("prepare digits --out d --parts two", "argument --parts: invalid int value: 'two'"),
+    ("prepare digits --out d --parts two", "argument --parts: must be an integer, not 'two'"),
     ("prepare nosuch --out d", "source 'nosuch': must be"),
 ]
 

@@ -37,11 +37,28 @@ def said(words: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("trian", "trian: no such verb, did you mean train?"),
         ("Train", "Train: no such verb, did you mean train?"),
         ("ls", "ls: no such verb, did you mean runs?"),
+        ("--quiet train", "unknown argument --quiet: flags stand after the verb"),
+        ("-v train", "unknown argument -v: flags stand after the verb"),
+        ("plan digits --instance c8g.2xlargee", "did you mean c8g.2xlarge?"),
+        ("baseline pipegcn --gpus 2", "--gpus: here it is --ranks, one for each GPU"),
+        ("baseline digits pipegcn", "METHOD comes first: siafu baseline pipegcn digits"),
+        ("train digits GCN", "unknown argument GCN, did you mean --model gcn?"),
+        ("train digits async", "unknown argument async, did you mean --mode async?"),
+        ("train --json=1", "argument --json: takes no value, but was given '1'"),
+        ("train --runs two", "argument --runs: must be an integer, not 'two'"),
+        ("help nosuch", "nosuch: no such verb"),
         ("frobnicate", "frobnicate: no such verb: must be one of train, resume, "),
     ],
 )
 def test_words_of_other_tools_are_understood(words: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert meant in said(words, capsys)
+
+
+def test_help_is_a_verb_too(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, flag in (("help", "--help"), ("help runs", "runs --help")):
+        assert main(words.split()) == main(flag.split()) == 0
+        said = capsys.readouterr().out
+        assert said[: len(said) // 2] == said[len(said) // 2 :]
 
 
 def test_a_flag_is_not_advised_where_the_verb_has_none() -> None:
@@ -50,8 +67,8 @@ def test_a_flag_is_not_advised_where_the_verb_has_none() -> None:
 
 
 def test_what_is_advised_is_there() -> None:
-    """Flags of train, verbs, and settings."""
-    known = flags_of("train")
+    """Flags of train or baseline, verbs, and settings."""
+    known = [*flags_of("train"), *flags_of("baseline")]
     for ours in _FLAGS:
         first = ours.split()[0].rstrip(",")
         if first.startswith("--"):
@@ -59,13 +76,15 @@ def test_what_is_advised_is_there() -> None:
         elif not ours.startswith((UNNEEDED, "SOURCE")):
             assert ours.split()[1] in VERBS, ours
     assert not set(_VERBS) - set(VERBS)
-    assert not {f"--{word}" for word in FLAGS} & set(known)
+    assert not {f"--{word}" for word in FLAGS} & set(flags_of("train"))
 
 
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
         ("GCN", "gcn"),
+        ("asynchronous", "async"),
+        ("gcn2", None),
         ("ayncs", "async"),
         ("transformer", None),
         ("sync", None),  # is the opposite
@@ -97,6 +116,19 @@ def test_help_of_train_fits_a_screen(
     whole = capsys.readouterr().out
     assert "--checkpoint-every" in whole
     assert "examples:" in whole
+
+
+@pytest.mark.parametrize("verb", ["search", "value", "plan", "baseline"])
+def test_help_of_verbs_with_many_flags_shows_the_common_ones(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = flags_of(verb)
+    assert main([verb, "--help"]) == 0
+    brief = capsys.readouterr().out
+    assert len(brief.splitlines()) <= 62
+    assert "--help-all" in brief
+    assert sum(f" {flag} " in brief for flag in whole) < len(whole) / 2
+    assert main([verb, "--help-all"]) == 0
+    all_of_it = capsys.readouterr().out
+    assert [flag for flag in whole if flag not in all_of_it] == []
 
 
 def test_the_short_help_has_every_positional_and_what_is_marked() -> None:

@@ -33,8 +33,8 @@ def test_logs_of_a_run_directory_need_no_boto3(
 
 def test_of_a_deployment_one_line_says_what_is_missing(no_boto3: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", "20261121-digits"]) == 2
-    needs = f"needs boto3, which is not installed: {extras.install('aws')}"
+    needs = f"it needs boto3, which is not installed: {extras.install('aws')}"
     said = capsys.readouterr().err
-    assert said == f"siafu logs: 20261121-digits: no such directory; a run on a deployment {needs}\n"
+    assert said == f"siafu logs: 20261121-digits: no such directory; as a run of a deployment: {needs}\n"
     assert main(["logs"]) == 2
-    assert capsys.readouterr().err == f"siafu logs: it {needs}\n"
+    assert capsys.readouterr().err == f"siafu logs: {needs}\n"
