@@ -12,6 +12,7 @@ from graph_data.objects.scipy import from_scipy as from_scipy
 from graph_data.prepare import prepare as prepare
 from run_coordinator.api import train as train
 from run_coordinator.baseline import train_baseline as train_baseline
+from run_coordinator.evaluate import Evaluation as Evaluation
 from run_coordinator.evaluate import evaluate as evaluate
 from run_coordinator.export import export as export
 from run_coordinator.past_runs import PastRun as PastRun
