@@ -231,6 +231,7 @@ class Server:
     def _flush_trace(self) -> None:
         if self._trace is not None and self.partition.trace:
             self._trace.writelines(json.dumps(line) + "\n" for line in self.partition.trace)
+            self._trace.flush()  # siafu watch reads along
             self.partition.trace.clear()
 
 

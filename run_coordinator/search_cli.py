@@ -102,7 +102,7 @@ def _show(found: Search) -> None:
         table.add_column(heading, justify="right")
     for number, point in enumerate(found.points[:MOST_ROWS]):
         table.add_row(*point.cells(), style="bold" if number == 0 and not point.diverged else None)
-    Console().print(table)
+    Console(markup=False).print(table)
     if (more := len(found.points) - MOST_ROWS) > 0:
         print(f"and {more} more in search.json")
     if not found.best.diverged:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from siafu.errors import ConfigError
+
+#: That a notebook shows.
+MOST_ROWS = 20
 
 
 def pandas() -> Any:
@@ -31,9 +34,10 @@ def _plain(value: Any) -> Any:
     return value[0] if len(value) == 1 else ",".join(map(str, value))
 
 
-def as_html(title: str, head: Sequence[str], rows: Iterable[Sequence[Any]], note: str = "") -> str:
-    """A table below its title. Every word is escaped; None is an empty cell, a list its words."""
-    table = [_row("th", head), *(_row("td", row) for row in rows)]
+def as_html(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]], note: str = "") -> str:
+    """A table of the first rows below its title. Every word is escaped; None is an empty cell, a list its words."""
+    table = [_row("th", head), *(_row("td", row) for row in rows[:MOST_ROWS])]
+    note = f"{len(rows) - MOST_ROWS:,} more rows" if len(rows) > MOST_ROWS else note
     said = [f"<p>{html.escape(note)}</p>"] if note else []
     return "\n".join([f"<p>{html.escape(title)}</p>", "<table>", *table, "</table>", *said])
 

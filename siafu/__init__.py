@@ -30,6 +30,7 @@ _ELSEWHERE = {
     "predict": "run_coordinator.predict",
     "Predictions": "run_coordinator.predict.predictions",
     "evaluate": "run_coordinator.evaluate",
+    "Evaluation": "run_coordinator.evaluate",
     "export": "run_coordinator.export",
     "train_baseline": "run_coordinator.baseline",
     "Graph": "siafu.graph",

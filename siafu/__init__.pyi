@@ -18,6 +18,7 @@ from graph_data.prepare import prepare as prepare
 from run_coordinator.actions import Status
 from run_coordinator.epoch_calls import EpochEnd as EpochEnd
 from run_coordinator.epoch_calls import OnEpoch
+from run_coordinator.evaluate import Evaluation as Evaluation
 from run_coordinator.evaluate import evaluate as evaluate
 from run_coordinator.export import export as export
 from run_coordinator.past_runs import PastRun as PastRun

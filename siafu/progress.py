@@ -91,7 +91,7 @@ class Display:
         ended = phase != status.phase == "saving"
         if status.phase != phase and not status.epoch:
             text = status.phase if phase else f"{status.phase} {self._title}"
-            self._console.print(text, highlight=False, soft_wrap=True)
+            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
         elif (epoch < status.epoch < self._epochs and now - self._said_at >= PLAIN_EVERY_S) or ended:
             words = [f"epoch {status.epoch}/{self._epochs}", *_scores(status), *_traffic(status)]
             self._console.print("  ".join(words), highlight=False, soft_wrap=True)
@@ -107,7 +107,8 @@ class Display:
             words = [learnt.beside_best(_scores(status)), [learnt.curve(width - 24)], _traffic(status)]
         lines = [fitting(line, width - 4) for line in words]
         body = Group(self._bar, *(Text(line or " ", no_wrap=True, overflow="ellipsis") for line in lines))
-        return Panel(body, title=f"siafu · {self._title}", title_align="left", border_style="cyan", width=width)
+        title = Text(f"siafu · {self._title}")
+        return Panel(body, title=title, title_align="left", border_style="cyan", width=width)
 
     def __enter__(self) -> Display:
         if self._live is not None:

@@ -299,6 +299,20 @@ def json_lines(file: Path) -> Iterator[dict[str, Any]]:
         yield _object(line, f"{file}: line {number}")
 
 
+def last_lines(file: Path, nbytes: int) -> Iterator[dict[str, Any]]:
+    """As ``json_lines``, of the lines that are whole in the file's last ``nbytes``."""
+    try:
+        with file.open("rb") as opened:
+            begin = max(0, opened.seek(0, os.SEEK_END) - nbytes)
+            opened.seek(begin)
+            data = opened.read()
+    except OSError as error:
+        raise _unreadable(file, error) from None
+    whole = data.rpartition(b"\n")[0]
+    for line in (whole.partition(b"\n")[2] if begin else whole).splitlines():
+        yield _object(line.decode(errors="replace"), f"{file}: a line")
+
+
 class GrowingLines:
     """metrics.jsonl of a run that goes on: each line once it is whole."""
 

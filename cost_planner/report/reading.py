@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from cost_planner.value import trained
 from cost_planner.value.names import names_apart
+from run_coordinator.task_spans import TraceLine
 from siafu import run_files
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.run_files import Epoch, Manifest, Record, Result
-
-TraceLine = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from cost_planner.report.reading import Run, TraceLine
+from cost_planner.report.reading import Run
+from run_coordinator import task_spans
+from run_coordinator.task_spans import TraceLine
 from siafu.tasks import Kind, Lane
 
 #: More steps of a line than that are not seen.
@@ -88,9 +90,6 @@ def epoch_s(run: Run) -> float:
 # --- the timeline of one epoch ----------------------------------------------------------------------------------------
 
 
-Task = tuple[str, int, int, int]  # lane, epoch, interval, pc
-
-
 class Span(NamedTuple):
     """A task, or its wait, in seconds since the window began."""
 
@@ -141,28 +140,11 @@ def _window(lines: Sequence[TraceLine], epoch: int) -> tuple[float, float]:
 
 
 def _spans(lines: Sequence[TraceLine], epoch: int, begin: float, end: float, zero: float) -> list[Span]:
-    """Within the window. A tensor task works for the last of its seconds: before, it waits or is on its way."""
-    spans: list[Span] = []
-    since: dict[Task, float] = {}
-    began: dict[Task, float] = {}
-    answered: dict[Task, float] = {}
-    for line in lines:
-        task: Task = line["lane"], line["epoch"], line["interval"], line["pc"]
-        at: float = line["time_s"]
-        event = line["event"]
-        if event == "start":
-            since[task] = at
-        elif event == "begin":
-            began[task] = at
-        elif event == "answered":
-            began[task], answered[task] = max(since.get(task, at), at - line["compute_s"]), at
-        elif event == "done" and task in since and began.get(task, since[task]) < end and at > begin:
-            is_eval = line["lane"] == Lane.EVAL.value
-            kind = EVALUATION if is_eval else line["step"].rstrip("0123456789")
-            own = not is_eval and line["epoch"] == epoch
-            start, work = max(begin, since[task]), max(begin, began.get(task, since[task]))
-            over, stop = min(end, answered.get(task, at)), min(end, at)
-            for name, a, b in (("", start, work), (kind, work, over), ("", over, stop)):
-                if b > a:
-                    spans.append(Span(line["interval"], name, a - zero, b - zero, own))
-    return spans
+    """Within the window."""
+    found = []
+    for span in task_spans.spans(lines, begin, end):
+        is_eval = span.lane == Lane.EVAL.value
+        kind = "" if span.waits else EVALUATION if is_eval else span.step.rstrip("0123456789")
+        own = not is_eval and span.epoch == epoch
+        found.append(Span(span.interval, kind, span.start - zero, span.stop - zero, own))
+    return found

@@ -153,7 +153,7 @@ def _classes(report: Report) -> Table:
     table.add_column("")
     for one in counts[:MAX_CLASSES]:
         bar = Text(_bar(one.vertices / counts[0].vertices), "dim")
-        table.add_row(one.name, f"{one.vertices:,}", f"{one.train:,}", f"{one.val:,}", f"{one.test:,}", bar)
+        table.add_row(Text(one.name), f"{one.vertices:,}", f"{one.train:,}", f"{one.val:,}", f"{one.test:,}", bar)
     return table
 
 

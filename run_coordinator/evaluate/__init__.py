@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from run_coordinator import tables
 from run_coordinator.actions import Status
 from run_coordinator.evaluate import picture, scores
 from run_coordinator.evaluate.scores import Scored
@@ -22,7 +23,7 @@ from siafu.sparse import Array
 SPLITS = {"train": 1, "val": 2, "test": 3}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Of the labelled vertices of one split."""
 
@@ -63,6 +64,26 @@ class Evaluation:
             **self.found._asdict(),
             "confusion": None if confusion is None else confusion.tolist(),
         }
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` with a row for each class (name, precision, recall, f1, support, auc), or for each
+        column of numbers (name, r2, rmse, mae). Raises: ConfigError without pandas."""
+        return tables.frame(self._rows)
+
+    @property
+    def _rows(self) -> Sequence[Mapping[str, Any]]:
+        return self.found.classes or self.found.columns
+
+    def __repr__(self) -> str:
+        shown = [f"{name} {score:.4f}" for name, score in self.scores.items() if score is not None]
+        return f"Evaluation({', '.join([f'{self.name}, {self.split}: {self.count:,} vertices', *shown])})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        cells = [
+            [f"{value:.4f}" if isinstance(value, float) else value for value in row.values()] for row in self._rows
+        ]
+        return tables.as_html(repr(self), list(self._rows[0]), cells)
 
     def plot(self) -> Any:
         """A matplotlib Figure. Raises: ConfigError without matplotlib, or of numbers."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from graph_data.inspection import plot
 from run_coordinator import run_config
@@ -67,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found.to_dict()))
     else:
-        show(found, Console())
+        show(found, Console(markup=False))
     return 0
 
 
@@ -108,7 +109,8 @@ def _confusion(found: Scored) -> Table:
     names = [one["name"] for one in found.classes]
     table = _table("is / taken for", *names)
     for i, (name, row) in enumerate(zip(names, found.confusion.tolist(), strict=True)):
-        table.add_row(name, *(f"[bold]{count}[/]" if i == j else str(count or "·") for j, count in enumerate(row)))
+        cells = [Text(str(count), "bold") if i == j else str(count or "·") for j, count in enumerate(row)]
+        table.add_row(name, *cells)
     return table
 
 

@@ -204,8 +204,8 @@ class PastRuns(tuple[PastRun | Trials, ...]):
         return f"PastRuns({sum(len(one.runs) for one in self)} runs in {self.folder})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the table of ``siafu runs``."""
-        rows = [one.cells(self.folder) for one in self]
+        """What a notebook shows: the table of ``siafu runs``, the newest first."""
+        rows = [one.cells(self.folder) for one in reversed(self)]
         head = columns_of(rows)
         return tables.as_html(repr(self), head, [[row[name] for name in head] for row in rows])
 

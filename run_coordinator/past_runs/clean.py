@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> int:
         told = [{"path": str(one.path), "what": one.what, "bytes": one.bytes, "age_s": one.age_s} for one in found]
         print(json.dumps({"removed": args.yes, "bytes": sum(one.bytes for one in found), "entries": told}))
     else:
-        show(found, Console(), removed=args.yes)
+        show(found, Console(markup=False), removed=args.yes)
     return 0
 
 

@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
         told = {"runs": [one.to_dict() for one in shown], "deployed": [one.to_dict() for one in there]}
         print(json.dumps({"folder": args.folder, **told}))
     elif shown or there:
-        show(shown, there, folder, Console())
+        show(shown, there, folder, Console(markup=False))
     else:
         print(f"{args.folder}: no runs" + (f" on {args.graph}" if args.graph else ""))
     for line in left_out:

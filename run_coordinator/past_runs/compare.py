@@ -68,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_json(columns)))
     else:
-        show(columns, Console())
+        show(columns, Console(markup=False))
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 
 from run_coordinator import live_status, past_runs
 from run_coordinator.past_runs import PastRun
+from run_coordinator.watch.newest_tasks import Timeline, timeline
 from siafu.errors import ConfigError
 from siafu.metrics import SPLITS, TITLES
 from siafu.run_files import CONFIG, MANIFEST, RESULT, GrowingLines, Record, Usage
@@ -51,6 +52,7 @@ class Page(TypedDict):
     steps: dict[str, list[tuple[float, float]]]  # ms an epoch of all servers and workers, by step: "GA", "AV", ...
     tensor_steps: list[str]  # which of these Lambdas do
     restarts: list[str]  # in words
+    timeline: Timeline | None  # the newest tasks; None without a trace
 
 
 class _Watched:
@@ -142,6 +144,7 @@ def page_of(run: PastRun, folder: Path) -> Page:
         "ghost_mb": thinned([(record["epoch"], record["ghost_bytes"] / 1e6) for record in epochs]),
         "steps": steps([(record["epoch"], record.get("usage", {})) for record in epochs]),
         "tensor_steps": [kind.name for kind in STEPS["tensor"]],
+        "timeline": timeline(run.dir, run.epoch_s),
         "restarts": [f"went on from epoch {one['version']}: {one['reason']}" for one in restarts],
     }
 

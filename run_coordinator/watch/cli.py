@@ -11,7 +11,8 @@ from run_coordinator.watch.server import Server
 from siafu.errors import ConfigError
 
 EXAMPLES = """The page is served to this machine alone, and only reads. From another machine, forward the port:
-ssh -L 8765:127.0.0.1:8765 HOST. Ctrl-C ends it; the runs go on.
+ssh -L 8765:127.0.0.1:8765 HOST. Ctrl-C ends it; the runs go on. A run with siafu train --trace
+also has a timeline: each task of its last two epochs.
 
 examples:
   siafu watch                         all runs in runs/, the newest first

@@ -61,6 +61,14 @@ def test_the_panel_never_overflows(width):
         assert len(lines) == 6
 
 
+def test_a_title_in_brackets_is_shown_as_it_is():
+    for force in (True, False):
+        out = io.StringIO()
+        with Display("edges[old].csv", 200, console=Console(file=out, width=80, force_terminal=force)) as display:
+            display(Status("preparing"))
+        assert "edges[old].csv" in out.getvalue()
+
+
 def test_the_panel_shows_what_the_run_does():
     panel = "\n".join(panel_of(100, LATE))
     for words in (

@@ -376,3 +376,11 @@ def test_thresholds_leave_a_good_graph_alone():
         split=np.tile([[1], [2], [3], [1]], (5, 1)).astype(np.uint8),
     )
     assert inspect(graph).warnings == ()
+
+
+def test_class_names_in_brackets_are_shown_as_they_are(capsys):
+    graph = random_graph(1)
+    names = tuple(f"[/{number}]" for number in range(graph.num_classes))
+    show(inspect(replace(graph, names={"classes": names})))
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in names)

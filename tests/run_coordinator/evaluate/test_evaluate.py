@@ -12,6 +12,7 @@ from sklearn.metrics import classification_report, log_loss, roc_auc_score
 
 import siafu
 from run_coordinator.evaluate import Evaluation, of, picture
+from run_coordinator.evaluate import cli as evaluate_cli
 from run_coordinator.evaluate.scores import BINS, calibrated, error_of
 from run_coordinator.predict.predictions import Predictions
 from run_coordinator.run import Run
@@ -157,3 +158,25 @@ def test_the_command_prints_a_table_or_all_of_it(run: Run, capsys: pytest.Captur
     assert (len(told["classes"]), np.sum(told["confusion"])) == (10, told["vertices"])
     assert main(["evaluate", str(run.dir), "--split", "tests", "--quiet"]) == 2
     assert "split = 'tests': must be one of train, val, test, all" in capsys.readouterr().err
+
+
+def test_it_is_a_row_for_each_class() -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    found = of(of_classes(class_names=("a", "<b>", "c", "d")), "test")
+    frame = found.to_pandas()
+    assert list(frame) == ["name", "precision", "recall", "f1", "support", "auc"]
+    assert (frame["name"].tolist(), frame["support"].sum()) == (["a", "<b>", "c", "d"], N)
+    assert repr(found).startswith(f"Evaluation(graph, test: {N} vertices, accuracy 0.")
+    shown = found._repr_html_()
+    assert f"<td>&lt;b&gt;</td><td>{frame['precision'][1]:.4f}</td>" in shown
+    assert "<td>d</td><td>0.0000</td><td>0.0000</td><td>0.0000</td><td>0</td><td></td>" in shown
+
+
+def test_names_in_brackets_are_shown_as_they_are(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("a[old]", "[/b]", "c", "d")
+    monkeypatch.setattr(evaluate_cli, "evaluate", lambda *_, **__: of(of_classes(class_names=names), "test"))
+    assert main(["evaluate", str(run.dir), "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert all(shown.count(name) == 3 for name in names[:2])  # as a class, as a row and as a column

@@ -153,6 +153,16 @@ def test_a_notebook_shows_the_table_of_the_command(tmp_path: Path) -> None:
     assert "<td>0.600 ± 0.141</td>" in shown
 
 
+def test_names_in_brackets_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a[old]", "b[red]"):
+        written(tmp_path / name)
+    assert main(["runs", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert main(["compare", str(tmp_path / "a[old]"), str(tmp_path / "b[red]")]) == 0
+    for said in (shown, capsys.readouterr().out):
+        assert all(name in said for name in ("a[old]", "b[red]"))
+
+
 def test_a_folder_that_is_none_and_a_broken_run_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err == f"siafu runs: {tmp_path}/none: No such file or directory\n"

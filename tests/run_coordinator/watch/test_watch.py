@@ -13,18 +13,21 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import siafu
 from run_coordinator import live_status, run_directory
 from run_coordinator.actions import Status
-from run_coordinator.watch import MOST_POINTS, Folder, steps, thinned
+from run_coordinator.watch import MOST_POINTS, Folder, newest_tasks, steps, thinned
+from run_coordinator.watch.newest_tasks import timeline
 from run_coordinator.watch.server import Server, finite
 from siafu.__main__ import main
 from siafu.errors import ConfigError
 from tests.run_coordinator.past_runs.test_past_runs import seeds, written
 
+Line = dict[str, Any]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -92,6 +95,79 @@ def test_a_run_that_goes_on_grows_and_its_status_is_told(tmp_path: Path) -> None
 def test_time_by_step_is_what_an_epoch_adds_to_the_totals() -> None:
     found = steps([(1, {"GA_s": 0.5, "AV_s": 0.25, "tasks": 3}), (2, {"GA_s": 0.75, "AV_s": 0.5}), (3, {"GA_s": 0.5})])
     assert found == {"GA": [(1, 500.0), (2, 250.0), (3, 0.0)], "AV": [(1, 250.0), (2, 250.0), (3, 0.0)]}
+
+
+# --- the newest tasks -------------------------------------------------------------------------------------------------
+
+
+def task(begin: float, *, interval: int = 0, epoch: int = 1, lane: str = "train", step: str = "GA0") -> list[Line]:
+    """Of a graph task that waits for half a second and takes half a second."""
+    same = {"lane": lane, "epoch": epoch, "interval": interval, "pc": 0, "step": step}
+    return [{**same, "event": name, "time_s": begin + at} for name, at in (("start", 0), ("begin", 0.5), ("done", 1.0))]
+
+
+def traced(run_dir: Path, server: int, *tasks: list[Line]) -> None:
+    with (run_dir / f"trace-{server}.jsonl").open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for lines in tasks for line in lines)
+
+
+def test_a_run_without_a_trace_has_no_timeline(tmp_path: Path) -> None:
+    written(tmp_path / "run")
+    assert Folder(tmp_path).page("run")["timeline"] is None
+
+
+def test_the_last_two_epochs_of_a_trace_are_shown_task_by_task(tmp_path: Path) -> None:
+    traced(tmp_path, 0, task(5.0), task(10.0, epoch=2), task(11.0, epoch=2, step="AV0"), task(12.0, lane="eval"))
+    found = timeline(tmp_path, 1.0)
+    assert found == {
+        "ms": 2000.0,
+        "servers": {
+            "0": [
+                (0, "AV0", 2, 0.0, 500.0, True),
+                (0, "AV0", 2, 500.0, 1000.0, False),
+                (0, "eval", 1, 1000.0, 1500.0, True),
+                (0, "eval", 1, 1500.0, 2000.0, False),
+            ]
+        },
+    }
+    assert [bar[3:5] for bar in timeline(tmp_path, 1.25)["servers"]["0"]][:2] == [(0.0, 500.0), (500.0, 1000.0)]
+    assert timeline(tmp_path, None)["ms"] == 8000.0  # before the first epoch has ended: all
+
+
+def test_a_worker_is_at_work_for_the_last_of_its_time(tmp_path: Path) -> None:
+    start, _, done = task(1.0, step="AV0")
+    answered = {**done, "event": "answered", "time_s": 1.75, "compute_s": 0.25}
+    traced(tmp_path, 0, [start, answered, done])
+    bars = timeline(tmp_path, None)["servers"]["0"]
+    assert [bar[3:] for bar in bars] == [(0.0, 500.0, True), (500.0, 750.0, False), (750.0, 1000.0, True)]
+
+
+def test_servers_on_one_clock_share_an_end_and_others_have_their_own(tmp_path: Path) -> None:
+    traced(tmp_path, 0, task(10.0), task(11.0))
+    traced(tmp_path, 1, task(10.5))
+    shared = timeline(tmp_path, None)
+    assert shared["ms"] == 2000.0
+    assert [bar[3] for bar in shared["servers"]["1"]] == [500.0, 1000.0]
+    traced(tmp_path, 2, task(900.0))  # of another machine, which was started long before
+    apart = timeline(tmp_path, None)
+    assert [bar[3] for bar in apart["servers"]["1"]] == [1000.0, 1500.0]
+    assert [bar[3] for bar in apart["servers"]["2"]] == [1000.0, 1500.0]
+
+
+def test_a_trace_is_read_from_its_end_and_from_the_last_start_of_its_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest_tasks, "TAIL_BYTES", 1000)
+    traced(tmp_path, 0, *(task(float(begin)) for begin in range(100)))
+    assert timeline(tmp_path, None)["ms"] < 5000
+    traced(tmp_path, 0, task(7.0, epoch=3))  # resumed after the machine was started anew
+    with (tmp_path / "trace-0.jsonl").open("a") as file:
+        file.write('{"time_s": 9')  # being written
+    found = timeline(tmp_path, None)
+    assert (found["ms"], {bar[2] for bar in found["servers"]["0"]}) == (1000.0, {3})
+    traced(tmp_path, 0, task(8.0))
+    with pytest.raises(ConfigError, match=r"trace-0\.jsonl: a line: "):
+        timeline(tmp_path, None)
 
 
 def test_long_curves_are_thinned_and_keep_their_ends() -> None:
@@ -166,7 +242,7 @@ def test_what_cannot_be_shown_is_said_at_once(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt install chromium)")
 def test_a_browser_draws_the_run(tmp_path: Path) -> None:
-    written(tmp_path / "<b>run", scores=(0.25, 0.5, 0.75))  # a name is text and no markup
+    traced(written(tmp_path / "<b>run", scores=(0.25, 0.5, 0.75)), 0, task(1.0))  # a name is text and no markup
     with served(tmp_path) as server:
         command = [
             *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"),
@@ -178,7 +254,8 @@ def test_a_browser_draws_the_run(tmp_path: Path) -> None:
     assert "3 of 200" in page
     assert re.search(r"<span>best validation</span><b>0\.75</b>", page)
     titles = re.findall(r"<h3>(.*?)</h3>", page)
-    assert titles == ["loss", "accuracy", "an epoch, ms"]
+    assert titles == ["loss", "accuracy", "an epoch, ms", "the newest tasks of each interval, ms"]
+    assert "<title>GA0, epoch 1, interval 0: 500 ms</title>" in page
     assert page.count("<path") == 4  # loss, validation, test, milliseconds
     assert "NaN" not in page
     assert "undefined" not in page

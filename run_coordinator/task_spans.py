@@ -1,0 +1,49 @@
+"""What a server's intervals were doing, from the events of its trace (``siafu train --trace``). Pure.
+
+The events of a task, in order: start (it may run), begin (a thread has taken it up), answered (a worker's result is in,
+which took it ``compute_s``), done (so is all that it leads to). A tensor task works for the last of its seconds before
+its answer: until then it waits or is on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+TraceLine = Mapping[str, Any]
+Task = tuple[str, int, int, int]  # lane, epoch, interval, pc
+
+
+class Span(NamedTuple):
+    """A task at work, or its wait."""
+
+    lane: str
+    epoch: int  # from 1
+    interval: int
+    step: str  # "AV0"
+    waits: bool
+    start: float  # in the trace's seconds, as stop
+    stop: float
+
+
+def spans(lines: Iterable[TraceLine], begin: float, end: float) -> Iterator[Span]:
+    """Of the tasks that are done, cut to the time from ``begin`` to ``end``; none is empty."""
+    since: dict[Task, float] = {}
+    began: dict[Task, float] = {}
+    answered: dict[Task, float] = {}
+    for line in lines:
+        task: Task = line["lane"], line["epoch"], line["interval"], line["pc"]
+        at: float = line["time_s"]
+        event = line["event"]
+        if event == "start":
+            since[task] = at
+        elif event == "begin":
+            began[task] = at
+        elif event == "answered":
+            began[task], answered[task] = max(since.get(task, at), at - line["compute_s"]), at
+        elif event == "done" and task in since and began.get(task, since[task]) < end and at > begin:
+            start, work = max(begin, since[task]), max(begin, began.get(task, since[task]))
+            over, stop = min(end, answered.get(task, at)), min(end, at)
+            for waits, a, b in ((True, start, work), (False, work, over), (True, over, stop)):
+                if b > a:
+                    yield Span(line["lane"], line["epoch"], line["interval"], line["step"], waits, a, b)
