@@ -66,9 +66,11 @@ def test_an_unknown_name_is_refused_with_what_is_known(archive, tmp_path, monkey
     monkeypatch.delenv("SIAFU_DATA", raising=False)
     with pytest.raises(
         DatasetError,
-        match=r"^source 'coral': must be a \.npz, \.parquet or \.csv file, or one of archive, bsnap, dgl, "
+        match=r"^source 'unheard-of': must be a \.npz, \.parquet or \.csv file, or one of archive, bsnap, dgl, "
         r"digits, distdgl, edges, npz,",
     ):
+        resolve("unheard-of")
+    with pytest.raises(DatasetError, match=r"^source 'coral': no such file or graph, did you mean cora\?$"):
         resolve("coral")
 
 
