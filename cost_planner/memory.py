@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cost_planner import reach
 from siafu import allotment, models, views
 from siafu.config import Config
 from siafu.machine import num_environments, num_threads
@@ -178,6 +179,11 @@ def _graph_server(
             "edges of the loss",
             0 if on_card else _edges_of_loss_bytes(model, manifest, entry, programs[Lane.TRAIN]),
         ),
+        Part(
+            GRAPH_SERVERS,
+            "rows that feed the loss",
+            0 if on_card else _feeding_bytes(config, model, manifest, entry, programs[Lane.TRAIN]),
+        ),
         Part(GRAPH_SERVERS, "layer 0's aggregate", aggregate_bytes(config, manifest, entry) if of_features else 0),
         Part(GRAPH_SERVERS, "published rows", tables),
         Part(GRAPH_SERVERS, "rows between steps", max(at_work, making) - tables),
@@ -253,6 +259,19 @@ def _edges_of_loss_bytes(model: Model, manifest: Manifest, entry: PartitionEntry
         return 0
     edges = share * (entry.in_edges + entry.out_edges)
     return int(edges * (8 if manifest.weighted else 4)) + 2 * 8 * entry.vertices
+
+
+def _feeding_bytes(config: Config, model: Model, manifest: Manifest, entry: PartitionEntry, program: Program) -> int:
+    """Constants of the rows that the loss's gather reads, cut out of all rows' (ADR 0039)."""
+    read = {slot for step in program.steps if step.feeds_loss for slot in step.reads}
+    share = model.spec.num_train / manifest.num_vertices
+    if manifest.edge_types != "inductive":  # else nobody but training vertices is seen
+        share = reach.share_that_feeds(share, manifest.num_edges / manifest.num_vertices)
+    if views.share_that_feeds(share) == 1.0:
+        return 0
+    aggregate = 0 if read.isdisjoint(program.constants) else aggregate_bytes(config, manifest, entry)
+    own = sum(file.bytes for name, file in entry.files.items() if name.startswith("features")) * ("H0" in read)
+    return int(share * (aggregate + own))
 
 
 def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> int:

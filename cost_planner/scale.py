@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cost_planner import memory
+from cost_planner import memory, reach
 from siafu import models, views
 from siafu.config import Config
 from siafu.models import Model, ModelSpec
@@ -165,19 +165,6 @@ class Setting:
         )
 
 
-def share_of_ghosts(step: Step, train: float, edges: float) -> float:
-    """Of the ghosts of a Scatter's rows, those whose rows travel (ADR 0038). train: share of vertices that train;
-    edges: from a ghost into a partition, on average.
-
-    Before the loss's gather, those with an edge into a training vertex. Their numbers of edges are taken to be
-    geometric, and training vertices to lie anywhere. MEASURED (``benchmarks.acceptance.ghosts``): METIS, eleven graphs:
-    1.14 times the real share (median); ten graphs 0.43 to 2 times, nell 4 to 5.5 times.
-    """
-    if not step.of_loss:
-        return 1.0
-    return train if step.backward or not train else train / (train + (1 - train) / max(1.0, edges))
-
-
 def drawn(times: float, remote: float) -> float:
     """Distinct ones of so many vertices, drawn at random so many times."""
     return remote * -math.expm1(-times / remote)
@@ -222,11 +209,14 @@ def traffic(setting: Setting) -> Traffic:
 
     def row_bytes(step: Step, slots: Iterable[str]) -> float:
         """Of a vertex, on average: rows of a task with the loss are those of training vertices."""
-        share = views.share_of_loss(train) if "train" in step.reads else 1.0
+        share = views.share_of_loss(train) if "train" in step.reads else feeding if step.feeds_loss else 1.0
         return share * 4 * _width(model, [slot for slot in slots if slot not in fixed])
 
+    feeding = views.share_that_feeds(reach.share_that_feeds(train, setting.graph.edges / setting.graph.vertices))
     edges = setting.manifest.partitions[0].cut_edges / max(1, setting.ghosts)
-    published = [(step.publishes, share_of_ghosts(step, train, edges)) for step in program.steps if step.publishes]
+    published = [
+        (step.publishes, reach.share_of_ghosts(step, train, edges)) for step in program.steps if step.publishes
+    ]
     tensor = [step for step in program.steps if step.kind in TENSOR_KINDS]
     num_intervals = setting.servers * setting.intervals
     return Traffic(

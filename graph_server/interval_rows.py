@@ -9,9 +9,10 @@ import numpy as np
 
 from siafu import kernels
 from siafu.graph import TRAIN
+from siafu.models.staged import among_all, chosen
 from siafu.shards import Shard
 from siafu.sparse import Array, Rows, TaskRows
-from siafu.tasks import Lane, Program, Step, TaskId
+from siafu.tasks import TENSOR_KINDS, Lane, Program, Step, TaskId
 
 
 class IntervalRows:
@@ -21,11 +22,32 @@ class IntervalRows:
         self._first = intervals[0]
         # All mutable state:
         self.constants: dict[Lane, list[dict[str, Rows]]] = {}  # by interval; set once
+        self._feeding: list[tuple[Array, dict[str, Rows]]] = []  # by interval: which rows, and their constants
         self._slots: dict[tuple[Lane, int], dict[str, TaskRows]] = {(x, i): {} for x in Lane for i in intervals}
 
     def fixed(self, task: TaskId) -> dict[str, Rows]:
         """What never changes of the task's interval."""
         return self.constants[task.lane][task.interval - self._first]
+
+    def choose_feeding(self, feeds: Array, bounds: Sequence[tuple[int, int]], program: Program) -> None:
+        """``feeds``: bool ``[n]``, the rows that the loss's gather reads. Constants of steps that feed it are cut out
+        once, and held beside those of all rows."""
+        read = {slot for step in program.steps if step.feeds_loss for slot in step.reads}
+        for (start, stop), constants in zip(bounds, self.constants[Lane.TRAIN], strict=True):
+            which = feeds[start:stop]
+            self._feeding.append((which, chosen(which, {s: rows for s, rows in constants.items() if s in read})))
+
+    def chooses(self, step: Step) -> bool:
+        """Whether the step computes on some rows of each interval alone."""
+        return step.feeds_loss and bool(self._feeding)
+
+    def read_by(self, task: TaskId, step: Step) -> dict[str, TaskRows]:
+        """What a tensor step reads, of the rows that it computes on."""
+        held = self.of(task)
+        if not self.chooses(step):
+            return {slot: held[slot] for slot in step.reads}
+        which, known = self._feeding[task.interval - self._first]
+        return {**chosen(which, {slot: held[slot] for slot in step.reads if slot not in known}), **known}
 
     def of(self, task: TaskId) -> dict[str, TaskRows]:
         """Everything that the task's interval holds now."""
@@ -35,8 +57,10 @@ class IntervalRows:
         return np.asarray(self._slots[task.lane, task.interval][slot])
 
     def put(self, task: TaskId, step: Step, made: Mapping[str, Any]) -> None:
-        """Takes the slots that a step has written, or added to."""
+        """Takes the slots that a step has written, or added to: where it computed on some rows, zero in all others."""
         slots = self._slots[task.lane, task.interval]
+        if step.kind in TENSOR_KINDS and self.chooses(step):
+            made = among_all(made, self._feeding[task.interval - self._first][0])
         for name, rows in made.items():
             slots[name] = np.asarray(slots[name]) + rows if name in step.adds else rows
 

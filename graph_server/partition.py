@@ -293,6 +293,8 @@ class Partition:
         self.rows.constants = constants_of(
             self.shard, self.split, self.bounds, self.programs, self.lanes, aggregates, self.of_features, self.storage
         )
+        if of_loss is not None and (feeds := self._operators.feeding(of_loss, self.split == TRAIN)) is not None:
+            self.rows.choose_feeding(feeds, self.bounds, self.programs[Lane.TRAIN])
         return [Send(COORDINATOR, Ready("graph_server", self.index))]
 
     # --- epochs -----------------------------------------------------------------------------------------------------
@@ -529,10 +531,9 @@ class Partition:
         return actions
 
     def _apply(self, task: TaskId, step: Step) -> list[Action]:
-        rows = self.rows.of(task)
         if step.gathers:
-            return self._cut_edges(task, step, rows)
-        return self._submit(task, step, {slot: rows[slot] for slot in step.reads})
+            return self._cut_edges(task, step, self.rows.of(task))
+        return self._submit(task, step, self.rows.read_by(task, step))
 
     def _cut_edges(self, task: TaskId, step: Step, rows: dict[str, TaskRows]) -> list[Action]:
         """AE, AE': of the rows that others published, the task gets what its edges need."""
@@ -567,7 +568,8 @@ class Partition:
         # What a worker keeps has one name in both lanes: an aggregate along other edges is sent each time.
         differs = self.of_features if task.lane is Lane.EVAL and not self._operators.one_view else None
         fixed = tuple(slot for slot in step.reads if slot in constants and slot != differs)
-        tensor_task = TensorTask(task, step, self._priority(task), server, wanted, fixed)
+        subset = "feeding" if self.rows.chooses(step) else ""
+        tensor_task = TensorTask(task, step, self._priority(task), server, wanted, fixed, subset)
         following = self._tensor_task_after(task)
         expected = self.backend.expect(following, self.now) if following is not None else []
         return self.backend.submit(tensor_task, self.now) + expected

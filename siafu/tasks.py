@@ -62,6 +62,9 @@ class Step:
     #: Only training vertices matter (ADR 0038): SC: rows with an edge into one are read; GA: their sums alone are;
     #: SC', GA': their rows alone are not zero.
     of_loss: bool = False
+    #: AV, AV': only rows that the loss's gather reads matter, those with an edge into a training vertex and its own: of
+    #: all others nobody reads what is made, and the gradients are zero (ADR 0039).
+    feeds_loss: bool = False
 
     @cached_property
     def name(self) -> str:

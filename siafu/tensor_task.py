@@ -23,7 +23,7 @@ from siafu import arithmetic, models
 from siafu.models import ModelSpec, Output, TensorOps
 from siafu.sparse import Array, EdgeRows, SparseRows, TaskRows
 from siafu.tasks import Lane
-from siafu.wire import FetchWeights, Gradient, GradientAck, Task, TaskPart, TaskResult, Tensors, Weights
+from siafu.wire import FetchWeights, Gradient, GradientAck, Subset, Task, TaskPart, TaskResult, Tensors, Weights
 
 #: Weight versions of a layer that a worker keeps: with staleness s at most s + 2 are alive, and one for evaluation.
 KEPT_VERSIONS = 4
@@ -68,8 +68,8 @@ class TensorWorker:
         self._keep_bytes = keep_bytes
         # All mutable state:
         self._weights: dict[int, dict[int, dict[str, Array]]] = {}  # layer -> version -> parameters
-        # (interval, parts, part, slot, whether of training vertices alone), oldest first
-        self._constants: dict[tuple[int, int, int, str, bool], TaskRows] = {}
+        # (interval, parts, part, slot, which rows), oldest first
+        self._constants: dict[tuple[int, int, int, str, Subset], TaskRows] = {}
 
     def perform(self, task: Task) -> Generator[Request, Reply, TaskResult]:
         lane = Lane(task.lane)
@@ -104,7 +104,7 @@ class TensorWorker:
             assert isinstance(following, TaskPart), following
             received = following.rows
         received = {slot: aligned(value) for slot, value in received.items()}
-        keys = {slot: (task.interval, task.num_parts, part, slot, task.of_training) for slot in task.constants}
+        keys = {slot: (task.interval, task.num_parts, part, slot, task.subset) for slot in task.constants}
         if any(slot not in received and key not in self._constants for slot, key in keys.items()):
             again = yield NextPart(part, lost=True)
             assert isinstance(again, TaskPart), again

@@ -21,6 +21,8 @@ from siafu.tasks import Lane
 TRAINING = 0  # inductive: the type of edges both of whose ends are training vertices
 #: Of all edges, the share that must be left out to be worth a second copy of the others.
 LEAST_LEFT_OUT = 0.25
+#: Of all rows, the most that are worth a copy of their constants, to be computed on alone.
+MOST_THAT_FEED = 0.5
 _BLOCK_EDGES = 1 << 22  # that are looked at together
 
 
@@ -58,6 +60,11 @@ def into_training(shard: Shard, train: Array) -> Shard:
 def share_of_loss(share: float) -> float:
     """The share of edges that such a gather passes along, where this share of them leads into training vertices."""
     return share if share <= 1 - LEAST_LEFT_OUT else 1.0
+
+
+def share_that_feeds(share: float) -> float:
+    """The share of rows that stages before the loss's gather compute on, where it reads this share of them."""
+    return share if share <= MOST_THAT_FEED else 1.0
 
 
 def typed(edges: Edges, num_types: int) -> list[Edges]:

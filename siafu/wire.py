@@ -39,7 +39,7 @@ from siafu.processor import UNKNOWN
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows, TaskRows
 from siafu.tasks import Lane, TaskId
 
-MAGIC, VERSION = b"SIAF", 9
+MAGIC, VERSION = b"SIAF", 10
 RUN_ID_BYTES = 8
 _LEAD = struct.Struct(f"<4sBB{RUN_ID_BYTES}sQ")  # of frame 0; the crc32 follows
 _CRC = struct.Struct("<I")
@@ -58,6 +58,7 @@ _LANES = tuple(lane.value for lane in Lane)
 Tensor = Array
 Tensors = dict[str, TaskRows]
 LaneName = str  # the value of a Lane
+Subset = str  # of an interval's rows: "" (all), "training" (vertices), "feeding" (those that the loss's gather reads)
 TENSOR, TENSORS, LANE = "Tensor", "Tensors", "LaneName"  # as they stand in annotations
 Frame = bytes | bytearray | memoryview
 Checksum = Callable[[Frame], int]
@@ -333,8 +334,8 @@ class Task(Message):
 
     ``constants``: slots whose rows never change. Those that come with a part are to be kept, those that do not come
     were sent before; a worker that no longer has them says ``RowsMissing``. So it does for each part after the first of
-    a task whose parts come ``on_request``: it has memory for one at a time. ``of_training``: the rows are those of
-    training vertices alone, as are those of the result; constants among them are kept apart from those of all vertices.
+    a task whose parts come ``on_request``: it has memory for one at a time. ``subset``: which of the
+    interval's rows these are, and those of the result; constants among them are kept apart from those of other rows.
     """
 
     lane: LaneName
@@ -347,7 +348,7 @@ class Task(Message):
     constants: tuple[str, ...]
     rows: Tensors
     on_request: bool = False
-    of_training: bool = False
+    subset: Subset = ""
 
     @property
     def id(self) -> TaskId:

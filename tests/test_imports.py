@@ -159,6 +159,7 @@ PURE = (
     "cost_planner/plan/parts.py",
     "cost_planner/plan/simulator.py",
     "cost_planner/memory.py",
+    "cost_planner/reach.py",
     "cost_planner/value/pairs.py",
     "cost_planner/value/judge.py",
     "cost_planner/value/rows.py",

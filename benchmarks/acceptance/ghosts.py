@@ -2,8 +2,9 @@
 
     SIAFU_DATA=… python -m benchmarks.acceptance.ghosts
 
-METIS, into 2, 8 and 16 parts; and the share of them whose rows the loss's gather reads (docs/adr/0038). Exit code 1 if
-half of the predicted numbers are not within 20%, or one is off by more than 1.75 times.
+METIS, into 2, 8 and 16 parts; and the shares of them, and of all vertices, whose rows the loss's gather reads
+(docs/adr/0038, 0039). Exit code 1 if half of the predicted numbers are not within 20%, or one is off by more than 1.75
+times.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from cost_planner import scale
+from cost_planner import reach
 from cost_planner.plan import graphs
 from graph_server.exchange import ghosts_into
 from run_coordinator import prepared
 from siafu.config import Config
 from siafu.graph import TRAIN
-from siafu.shards import Manifest, ShardSet
+from siafu.shards import Manifest, Shard, ShardSet
+from siafu.sparse import Array
 from siafu.tasks import Kind, Step
 
 GRAPHS = (
@@ -58,6 +60,8 @@ class Row:
     shared: float  # random remote ends over ghosts
     read: float  # by the loss: share of the ghosts
     planned_read: float
+    feeds: float  # share of all vertices
+    planned_feeds: float
 
     @property
     def off(self) -> float:
@@ -97,15 +101,35 @@ def _cut(name: str, parts: int) -> ShardSet:
     return ShardSet.open(prepared.shards_of(config))
 
 
-def _read(shards: ShardSet) -> tuple[float, float]:
-    """Of all ghosts, those with an edge into a training vertex, and as a plan has it of these counts."""
+def _read(shards: ShardSet) -> tuple[float, float, float, float]:
+    """Of all ghosts those with an edge into a training vertex, and of all vertices those that the loss reads; each as
+    it is and as a plan has it of these counts."""
     manifest, parts = shards.manifest, [shards.partition(p) for p in range(shards.manifest.num_partitions)]
     trains = [np.asarray(part.split[:, 0]) == TRAIN for part in parts]
     number = sum(len(part.ghosts_in) for part in parts)
     read = sum(int(ghosts_into(part, train).sum()) for part, train in zip(parts, trains, strict=True))
     share = sum(int(train.sum()) for train in trains) / manifest.num_vertices
     step = Step(Kind.SC, 0, of_loss=True)
-    return read / number, scale.share_of_ghosts(step, share, manifest.cut_edges / number)
+    roles = np.zeros(manifest.num_vertices, bool)
+    for part, train in zip(parts, trains, strict=True):
+        roles[part.vertices] = train
+    feeds = sum(_num_feeding(part, train, roles) for part, train in zip(parts, trains, strict=True))
+    return (
+        read / number,
+        reach.share_of_ghosts(step, share, manifest.cut_edges / number),
+        feeds / manifest.num_vertices,
+        reach.share_that_feeds(share, manifest.num_edges / manifest.num_vertices),
+    )
+
+
+def _num_feeding(part: Shard, train: Array, roles: Array) -> int:
+    """``roles``: of all vertices, whether they train."""
+    ends = roles[np.append(part.vertices, part.ghosts_out)]  # of the columns of out-edges
+    edges = part.out_edges
+    rows = np.repeat(np.arange(len(train)), np.diff(edges.indptr))
+    feeds = train.copy()
+    feeds[rows[ends[np.asarray(edges.indices)]]] = True
+    return int(feeds.sum())
 
 
 def _ghosts(manifest: Manifest) -> float:
@@ -114,13 +138,23 @@ def _ghosts(manifest: Manifest) -> float:
 
 
 def _show(rows: Sequence[Row]) -> None:
-    heads = ("edges cut", "planned", "ghosts", "planned", "planned / real", "read by the loss", "planned")
+    heads = (
+        "edges cut",
+        "planned",
+        "ghosts",
+        "planned",
+        "planned / real",
+        "read by the loss",
+        "planned",
+        "feed it",
+        "planned",
+    )
     table = Table("graph", "parts", *heads)
     for row in rows:
         cuts, ghosts = (f"{row.cut:.3f}", f"{row.planned_cut:.3f}"), (f"{row.ghosts:,.0f}", f"{row.planned:,.0f}")
-        read = f"{row.read:.4f}", f"{row.planned_read:.4f}"
+        read = [f"{x:.4f}" for x in (row.read, row.planned_read, row.feeds, row.planned_feeds)]
         table.add_row(row.graph, str(row.parts), *cuts, *ghosts, f"{row.planned / row.ghosts:.2f}", *read)
-    Console(width=120).print(table)
+    Console(width=150).print(table)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from cost_planner import memory, scale
+from cost_planner import memory, reach
 from cost_planner.plan.cards import ORDER_S, Card
 from cost_planner.plan.memory_traffic import INDEX_BYTES, Bandwidth
 from cost_planner.plan.parts import LinkRate
@@ -165,6 +165,10 @@ def work_of(
 
     train = model.spec.num_train / (counts.parts * counts.vertices)
 
+    feeding = views.share_that_feeds(reach.share_that_feeds(train, counts.edges / max(1.0, counts.vertices)))
+    if card is not None or views.share_of_loss(train) == 1.0:  # all edges are gathered along, and all rows read
+        feeding = 1.0
+
     def passed(step: Step) -> float:
         """Edges that a gather passes along."""
         share = views.share_of_loss(train) if step.of_loss and card is None else 1.0
@@ -172,7 +176,8 @@ def work_of(
 
     def tensor(step: Step) -> StepWork:
         times = 1 + step.has_gradient * (1 + bool(step.writes))  # nobody wants the gradient of features
-        trains = train if "train" in step.reads else 1.0  # the loss is computed of training vertices alone
+        # The loss is computed of training vertices alone, what comes before it of those that its gather reads.
+        trains = train if "train" in step.reads else feeding if step.feeds_loss else 1.0
         values = trains * nbytes((*step.reads, *step.writes)) / item
         weights = float(nbytes_of[step.layer])
         if card is not None:
@@ -189,7 +194,7 @@ def work_of(
             moved = values * item
             return StepWork(seconds, True, speeds.tensor_s, main=main, weights=weights, memory=moved)
         seconds = (trains * n * times * product_ns(step, there) + values * there.element_ns) * 1e-9
-        sent = views.share_of_loss(trains)
+        sent = views.share_of_loss(train) if "train" in step.reads else trains
         down, up = sent * nbytes(step.reads, kept), sent * nbytes(step.writes)
         moved = down + up + weights * step.has_gradient
         seconds += there.tensor_s + there.lambda_task_s + moved * there.lambda_byte_ns * 1e-9
@@ -203,7 +208,7 @@ def work_of(
     def scatter(step: Step, columns: int) -> StepWork:
         others = max(1, counts.parts - 1)
         peers = to_peers * columns * stored / others if counts.parts > 1 else 0.0
-        peers *= scale.share_of_ghosts(step, train, counts.crossing)
+        peers *= reach.share_of_ghosts(step, train, counts.crossing)
         host, on_card = n + to_peers, 0.0
         if card is not None and step.operator in ON_GPU:
             # Own rows go there, those for peers come back, and those of ghosts go there.

@@ -19,7 +19,7 @@ from siafu.config import Config
 from siafu.models import ModelSpec
 from siafu.sparse import Array
 from siafu.tasks import Step, TaskId
-from siafu.wire import Message, TaskResult, Tensors
+from siafu.wire import Message, Subset, TaskResult, Tensors
 
 BACKENDS = {
     "cpu": "graph_server.backends.cpu:CpuBackend",
@@ -40,6 +40,7 @@ class TensorTask(NamedTuple):
     param_server: int  # where its weights are stashed and its gradients go
     rows: Tensors
     constants: tuple[str, ...] = ()  # slots of these rows that are the same in every epoch
+    chosen: Subset = ""  # of the interval's rows, those that these are
 
     @property
     def of_training(self) -> bool:
@@ -49,6 +50,11 @@ class TensorTask(NamedTuple):
             return False
         train = np.asarray(self.rows["train"])
         return views.share_of_loss(int(np.count_nonzero(train)) / max(1, len(train))) < 1.0
+
+    @property
+    def subset(self) -> Subset:
+        """Which rows travel."""
+        return "training" if self.of_training else self.chosen
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from siafu.address import worker as worker_address
 from siafu.models.staged import of_training
 from siafu.tasks import TaskId
 from siafu.tensor_task import num_parts, num_rows, split
-from siafu.wire import Message, RowsMissing, Task, TaskPart, Tensors
+from siafu.wire import Message, RowsMissing, Subset, Task, TaskPart, Tensors
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Shipping:
         self.num_parts = num_parts
         self.split_in = 0  # parts that tasks are split in because memory is short; 0: it is not
         self._open: dict[TaskId, _Open] = {}
-        # worker -> (interval, parts, slot, whether of training vertices alone) of constants that it has
-        self._given: dict[str, set[tuple[int, int, str, bool]]] = {}
+        # worker -> (interval, parts, slot, which rows) of constants that it has
+        self._given: dict[str, set[tuple[int, int, str, Subset]]] = {}
         self.nbytes = 0  # of rows, in all
 
     def ship(self, task: TensorTask, assign: Assign) -> list[Send]:
@@ -53,7 +53,7 @@ class Shipping:
         cut = self._cut_now(task, assign.attempt)
         before, parts = self.nbytes, rows_of(task, cut.num_parts)
         given = self._given.setdefault(assign.worker, set())
-        keys = {slot: (task.id.interval, len(parts), slot, task.of_training) for slot in constants}
+        keys = {slot: (task.id.interval, len(parts), slot, task.subset) for slot in constants}
         known = {slot for slot, key in keys.items() if key in given}
         given.update(keys.values())
         sends = []
@@ -124,7 +124,7 @@ class Shipping:
             constants,
             rows,
             on_request=cut.on_request,
-            of_training=task.of_training,
+            subset=task.subset,
         )
         return self._send(assign.worker, first, rows)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from graph_server import operators
 from graph_server.operators import Operator, Setting
 from siafu import views
@@ -60,6 +62,13 @@ class OperatorTable:
             whole = of_loss is self.along[Lane.TRAIN]
             known = self.made[Lane.TRAIN, name, False]
             self.made[Lane.TRAIN, name, True] = known if whole else self._build(name, of_loss, Lane.TRAIN)
+
+    def feeding(self, of_loss: Shard, train: Array) -> Array | None:
+        """The rows that the loss's gather reads, bool ``[n]``: training vertices, and those with an edge into one.
+        ``train``: bool ``[n]``. None if they are too many to be worth a copy of their constants."""
+        # Where the view has all edges, a row with any counts: those that are read are among them.
+        feeds = train | (np.diff(of_loss.out_edges.indptr) > 0)
+        return feeds if views.share_that_feeds(float(feeds.mean())) < 1.0 else None
 
     def _build(self, name: str, along: Shard, lane: Lane) -> Operator:
         return operators.build(name, Setting(self._config, self._model, along, lane, self._threads))

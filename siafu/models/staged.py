@@ -161,7 +161,8 @@ class Staged:
             forward += self._gather(node, lane)
         if lane is Lane.EVAL:
             return Program(tuple(forward))
-        return Program((*self._of_loss([*forward, *self._backward_steps(with_weights)]), Step(Kind.WU, 0)))
+        steps = self._feeding(self._of_loss([*forward, *self._backward_steps(with_weights)]))
+        return Program((*steps, Step(Kind.WU, 0)))
 
     def parameters(self) -> list[str]:
         """Their names. Kept, so that programs cost no weights."""
@@ -257,6 +258,27 @@ class Staged:
 
         return [replace(step, of_loss=True) if is_of_loss(step) else step for step in steps]
 
+    def _feeding(self, steps: list[Step]) -> list[Step]:
+        """Marks the stages whose rows nobody but the loss's gather and the loss read, and their backwards."""
+        readers = {slot: [step for step in steps if slot in step.reads] for step in steps for slot in step.writes}
+
+        def feeds(step: Step) -> bool:
+            backward = Kind.AV_B, step.layer
+            return (
+                step.kind is Kind.AV
+                and not self._is_last(step)
+                and any(reader.of_loss for slot in step.writes for reader in readers[slot])
+                and all(
+                    reader.of_loss or self._is_last(reader) or (reader.kind, reader.layer) == backward
+                    for slot in step.writes
+                    for reader in readers[slot]
+                )
+            )
+
+        stages = {step.layer for step in steps if feeds(step)}
+        tensor = (Kind.AV, Kind.AV_B)
+        return [replace(s, feeds_loss=True) if s.kind in tensor and s.layer in stages else s for s in steps]
+
     def _is_last(self, step: Step) -> bool:
         return step.kind in TENSOR_KINDS and step.layer == self.last
 
@@ -349,17 +371,22 @@ class Staged:
 
 def of_training(rows: Mapping[str, Any]) -> dict[str, Any]:
     """The rows of training vertices: of a task with the loss, which reads "train", no other rows count."""
-    chosen = np.flatnonzero(np.asarray(rows["train"]))
-    return {slot: numpy_ops.take(value, chosen) for slot, value in rows.items()}
+    return chosen(np.asarray(rows["train"]), rows)
 
 
-def among_all(rows: Mapping[str, Any], train: Array) -> dict[str, Array]:
-    """What such a task has made, ``[train.sum(), F]``, among the rows of all vertices, ``[n, F]``: gradients, which are
-    zero for the others."""
-    chosen, found = np.flatnonzero(train), {}
+def chosen(which: Array, rows: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the rows for which ``which``, bool ``[n]``, says so."""
+    index = np.flatnonzero(which)
+    return {slot: numpy_ops.take(value, index) for slot, value in rows.items()}
+
+
+def among_all(rows: Mapping[str, Any], which: Array) -> dict[str, Array]:
+    """What a task on chosen rows has made, ``[which.sum(), F]``, among the rows of all vertices, ``[n, F]``: the others
+    are zero."""
+    index, found = np.flatnonzero(which), {}
     for slot, made in rows.items():
-        found[slot] = np.zeros((len(train), *made.shape[1:]), made.dtype)
-        found[slot][chosen] = made
+        found[slot] = np.zeros((len(which), *made.shape[1:]), made.dtype)
+        found[slot][index] = made
     return found
 
 

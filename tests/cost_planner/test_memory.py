@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cost_planner import reach
 from cost_planner.memory import GRAPH_SERVERS, LAMBDAS, LAUNCHER, PARAM_SERVERS, Prediction, predict, slot_bytes
 from siafu import models
 from siafu.config import Config
@@ -68,6 +69,17 @@ def test_layer_zero_and_the_shard_are_counted_in_full():
     found = predict(config(), manifest(), cores=2)
     assert part(found, GRAPH_SERVERS, "layer 0's aggregate") == 100_000 * 600 * 4
     assert part(found, GRAPH_SERVERS, "shard, mapped") == 4 * 5_000_000 + 8 * 100_000
+
+
+@pytest.mark.parametrize(("name", "copies"), [("gcn", 1), ("sage", 2), ("gat", 0)])
+def test_constants_of_rows_that_the_loss_reads_are_held_twice_where_they_are_few(name: str, copies: int):
+    """sage reads its own features as well; gat's layer 0 is not the one before the loss."""
+    few = replace(manifest(), splits=(SplitSizes(200, 0, 0),))
+    found = predict(config(model__name=name), few, cores=2)
+    share = reach.share_that_feeds(0.002, 50)
+    assert 0.05 < share < 0.2
+    assert part(found, GRAPH_SERVERS, "rows that feed the loss") == int(copies * share * 100_000 * 600 * 4)
+    assert not part(predict(config(model__name=name), manifest(), cores=2), GRAPH_SERVERS, "rows that feed the loss")
 
 
 def test_features_stay_mapped_only_where_the_model_reads_own_rows():

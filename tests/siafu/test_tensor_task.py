@@ -207,7 +207,7 @@ def test_rows_kept_of_all_vertices_are_not_those_of_training_vertices(chosen: bo
     run = one.perform(task(FIRST))
     next(run)
     finish(run, weights(0, 0))
-    bare = dataclasses.replace(task(FIRST, rows={}), of_training=chosen)
+    bare = dataclasses.replace(task(FIRST, rows={}), subset="training" if chosen else "")
     run = one.perform(bare)
     next(run)
     if chosen:

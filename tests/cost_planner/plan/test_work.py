@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from cost_planner import scale
+from cost_planner import reach, scale
 from cost_planner.plan.bounds import RESOURCES, Floors
 from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
@@ -57,6 +57,23 @@ def test_rows_of_training_vertices_travel_to_the_loss_where_they_are_few(share: 
     n = counts.vertices / config.train.intervals
     assert found.up == pytest.approx(sent * n * 4 * 48, rel=1e-6)
     assert found.down == pytest.approx(found.up, rel=1e-6)  # labels and such are kept
+
+
+@pytest.mark.parametrize(("trains", "few"), [(0.005, True), (0.2, False)])
+def test_stages_before_the_loss_are_counted_on_the_rows_that_it_reads(trains: float, few: bool):
+    """docs/adr/0039: where more than half of all rows are read all are computed."""
+    counts = Counts.of(SETTING.manifest)
+    model = models.build(replace(MODEL.spec, num_train=round(trains * SETTING.graph.vertices)))
+    share = reach.share_that_feeds(trains, counts.edges / counts.vertices)
+    assert (share < 0.5) is few
+    first = next(pc for pc, step in enumerate(STEPS) if step.feeds_loss)
+    n, rows = counts.vertices / SETTING.intervals, share if few else 1.0
+    only = work_of(SETTING.config, model, counts, replace(NOTHING, flop_ns=1.0))[first]
+    assert 1e9 * only.seconds == pytest.approx(rows * 2 * n * 32 * 48, rel=1e-6)
+    config = SETTING.config.replace({"servers.backend": "lambda", "lambda.keep_constants": False})
+    found = work_of(config, model, counts, NOTHING)[first]
+    assert found.up == pytest.approx(rows * n * 4 * 48, rel=1e-6)
+    assert found.down == pytest.approx(rows * n * 4 * 32, rel=1e-6)
 
 
 def test_processor_seconds_are_linear_in_speeds():

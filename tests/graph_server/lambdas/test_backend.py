@@ -815,7 +815,7 @@ def test_a_worker_gets_and_gives_training_rows_and_the_server_puts_them_among_al
     train = np.asarray(one.rows["train"])
     run.submit(one)
     (sent,) = (send.message for send in run.sent if isinstance(send.message, wire.Task))
-    assert sent.of_training
+    assert sent.subset == "training"
     assert {len(rows) for rows in sent.rows.values()} == {train.sum()}
     (result,) = run.results
     expected = MODEL.run(one.step, one.rows, MODEL.init(), epoch=0, lane=Lane.TRAIN)
