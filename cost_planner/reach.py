@@ -29,6 +29,6 @@ def share_that_feeds(train: float, degree: float) -> float:
 
 
 def _leads(train: float, edges: float) -> float:
-    """That one of a vertex's edges leads to a training vertex. Their numbers are taken to be geometric, and training
-    vertices to lie anywhere."""
+    """The probability that at least one edge of a vertex leads to a training vertex. Assumed: the number of its edges,
+    at least one, is geometric with mean ``edges``; training vertices lie anywhere."""
     return train / (train + (1 - train) / max(1.0, edges)) if train else 0.0

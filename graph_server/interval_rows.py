@@ -12,7 +12,7 @@ from siafu.graph import TRAIN
 from siafu.models.staged import among_all, chosen
 from siafu.shards import Shard
 from siafu.sparse import Array, Rows, TaskRows
-from siafu.tasks import TENSOR_KINDS, Lane, Program, Step, TaskId
+from siafu.tasks import Lane, Program, Step, TaskId
 
 
 class IntervalRows:
@@ -59,7 +59,7 @@ class IntervalRows:
     def put(self, task: TaskId, step: Step, made: Mapping[str, Any]) -> None:
         """Takes the slots that a step has written, or added to: where it computed on some rows, zero in all others."""
         slots = self._slots[task.lane, task.interval]
-        if step.kind in TENSOR_KINDS and self.chooses(step):
+        if self.chooses(step):
             made = among_all(made, self._feeding[task.interval - self._first][0])
         for name, rows in made.items():
             slots[name] = np.asarray(slots[name]) + rows if name in step.adds else rows

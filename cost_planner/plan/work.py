@@ -166,7 +166,7 @@ def work_of(
     train = model.spec.num_train / (counts.parts * counts.vertices)
 
     feeding = views.share_that_feeds(reach.share_that_feeds(train, counts.edges / max(1.0, counts.vertices)))
-    if card is not None or views.share_of_loss(train) == 1.0:  # all edges are gathered along, and all rows read
+    if card is not None:  # all edges are gathered along, and all rows read
         feeding = 1.0
 
     def passed(step: Step) -> float:
