@@ -2,7 +2,7 @@
 # What one GPU does and whether it is right, in parts of at most 9 minutes: for cards that are lent for minutes.
 #
 #     benchmarks/gpu.sh [DIR [PART...]]      DIR: where results go, one JSON a part (gpu-results)
-#                                            PART: tests kernels methods epochs (all, in this order)
+#                                            PART: tests kernels methods epochs servers (all, in this order)
 #
 # A python with siafu's dependencies and torch: PYTHON=..., else .venv/bin/python. Without a card it tries the program out
 # on the CPU, with small graphs: no figure of that means anything. Exit code 1 if a part fails or takes too long; the
@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 out=${1:-gpu-results}
 shift || true
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(tests kernels methods epochs)
+[ ${#parts[@]} -gt 0 ] || parts=(tests kernels methods epochs servers)
 python=${PYTHON:-.venv/bin/python}
 part_s=540
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpu_baselines.entries import csr_matrix
 from siafu import kernels
 from siafu.shards import Edges
 from siafu.sparse import Array
@@ -40,13 +41,11 @@ class Half:
         made, key = self._matrices, (X.device, X.dtype)
         if key not in made:
             value = np.ones(len(self.edges.indices), np.float32) if self.edges.weight is None else self.edges.weight
-            made[key] = torch.sparse_csr_tensor(
-                torch.from_numpy(np.array(self.edges.indptr)),
-                torch.from_numpy(np.array(self.edges.indices)).long(),
-                torch.from_numpy(np.array(value)).to(X.dtype),
+            made[key] = csr_matrix(
+                torch.from_numpy(np.array(self.edges.indptr)).to(X.device),
+                torch.from_numpy(np.array(self.edges.indices)).to(X.device),
+                torch.from_numpy(np.array(value)).to(X.device, X.dtype),
                 (len(self.edges.indptr) - 1, self.num_columns),
-                device=X.device,
-                check_invariants=False,
             )
         return made[key]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,9 @@ import torch
 from torch import Tensor
 
 from siafu.sparse import SparseRows
+
+#: Entries that 32 bits count.
+MOST_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +62,13 @@ class Entries:
     def product(self, W: Tensor) -> Tensor:
         """X W, [n, G]."""
         where = self.structure
-        return _matrix(where.first, where.column, self.value, where.shape) @ W
+        return csr_matrix(where.first, where.column, self.value, where.shape) @ W
 
     def product_transposed(self, D: Tensor) -> Tensor:
         """Xᵀ D, [F, G]."""
         where, (n, width) = self.structure, self.structure.shape
         order = where.by_column
-        return _matrix(where.first_of_column, where.row[order], self.value[order], (width, n)) @ D
+        return csr_matrix(where.first_of_column, where.row[order], self.value[order], (width, n)) @ D
 
     def dense(self) -> Tensor:
         out = self.value.new_zeros(self.shape)
@@ -72,5 +76,10 @@ class Entries:
         return out
 
 
-def _matrix(first: Tensor, column: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
-    return torch.sparse_csr_tensor(first, column, value, shape, check_invariants=False)
+def csr_matrix(first: Tensor, column: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
+    """torch's sparse matrix [n, F] of entries by row; ``first`` [n + 1], ``column`` and ``value`` [m]. It has 32-bit
+    indices where they suffice: a product reads all of them."""
+    kind = torch.int32 if value.numel() <= MOST_INT32 else torch.int64
+    with warnings.catch_warnings():  # once in a process, torch calls CSR a beta feature
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(first.to(kind), column.to(kind), value, shape, check_invariants=False)

@@ -6,8 +6,10 @@
 
 epochs    of GCN, GraphSAGE and GAT, full graph, our layers beside PyG's and plain torch's (``tests/gpu_reference.py``)
 kernels   sums over edges and the quantiser, as a share of the card's own copy bandwidth; the quantiser's bar is 80%
-methods   every method on one rank over NCCL, and on several ranks over Gloo that share the card
-tests     pytest -m gpu: that the card gives the CPU's bytes
+methods   every method on one rank over NCCL, and on several ranks over Gloo that share the card, each with the losses
+          that it has on the CPU
+servers   epochs of ``siafu train --backend gpu`` beside ``--backend cpu`` on the same machine, one graph server each
+tests     pytest -m gpu: that the card gives the CPU's bytes, and trains as the CPU does
 
 Graphs are reddit-small and ogbn-products in full size: preparing them takes minutes, and 20 GB of memory. What cannot
 be measured (no PyG, a method that is not written) is listed at the end as skipped, with its reason, and what ran out of
@@ -23,8 +25,10 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -32,7 +36,7 @@ from rich.table import Table
 
 from benchmarks.acceptance.baselines.there import is_there, measure, write
 from run_coordinator import prepared
-from siafu import start
+from siafu import start, train
 from siafu.baseline import METHODS
 from siafu.config import Config
 from siafu.errors import GnnError
@@ -47,7 +51,11 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "cluster": {"baseline.subgraphs": 8},
     "sampling": {"baseline.fanouts": (10, 5), "baseline.batch": 2000},
 }
+#: How far a method's loss after some epochs on the card may be from that on the CPU, as a share of it: sums of float32
+#: in another order.
+SAME_LOSS = 2e-3
 LIMIT_S = 1800.0
+TESTS = ("tests/gpu_baselines", "tests/graph_server/backends")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,7 +124,7 @@ def _kernels(args: argparse.Namespace, found: dict[str, Any]) -> None:
 def _methods(args: argparse.Namespace, found: dict[str, Any]) -> None:
     rows = found["methods"] = []
     alone = "nccl" if args.device == "cuda" else "gloo"
-    for method in METHODS:
+    for method in args.methods:
         if not is_there(method):
             found["skipped"].append(f"{method}: it is not written")
             continue
@@ -135,27 +143,58 @@ def _methods(args: argparse.Namespace, found: dict[str, Any]) -> None:
             try:
                 now = measure(method, args.small, settings, args.epochs)
                 row |= {"epoch_s": now.epoch_s, "loss": now.result["loss_history"][-1], "device": now.result["device"]}
+                if args.device == "cuda":
+                    here = settings | {"baseline.device": "cpu", "baseline.transport": "gloo"}
+                    row["loss_on_cpu"] = measure(method, args.small, here, args.epochs).result["loss_history"][-1]
+                    if abs(row["loss"] - row["loss_on_cpu"]) > SAME_LOSS * abs(row["loss_on_cpu"]):
+                        found["failed"].append(f"{method} on {ranks} ranks over {transport}: other losses than the CPU's")
             except GnnError as error:
                 found["failed"].append(f"{method} on {ranks} ranks over {transport}: {error}")
             rows.append(row)
             print(json.dumps(row), flush=True)
 
 
+def _servers(args: argparse.Namespace, found: dict[str, Any]) -> None:
+    rows = found["servers"] = []
+    for graph in args.graphs:
+        for model in ("gcn", "gat"):
+            row: dict[str, Any] = {"graph": graph, "model": model}
+            for backend in ("gpu", "cpu"):
+                settings = {"model.name": model, "model.layers": LAYERS, "model.hidden": HIDDEN}
+                settings |= {"model.heads": HEADS} if model == "gat" else {}
+                settings |= {"servers.device": args.device} if backend == "gpu" else {}
+                try:
+                    row[backend] = _epoch_of_servers(graph, backend, settings, args.epochs)
+                except GnnError as error:
+                    found[_kind(str(error))].append(f"{model} on {graph}, servers with backend {backend}: {error}")
+            rows.append(row)
+            _show("seconds per epoch of graph servers", [row], ("graph", "model", "gpu", "cpu"))
+
+
+def _epoch_of_servers(graph: str, backend: Any, settings: Mapping[str, Any], epochs: int) -> float:
+    """Median seconds, without evaluation and without the first epochs, which fill buffers."""
+    with tempfile.TemporaryDirectory(prefix="siafu-gpu-") as folder:
+        run = train(
+            graph, backend=backend, run_dir=f"{folder}/run", epochs=epochs + 3, eval_every=0, settings=dict(settings)
+        )
+        return median([record["epoch_s"] for record in run.metrics() if record["event"] == "epoch"][3:])
+
+
 def _tests(args: argparse.Namespace, found: dict[str, Any]) -> None:
     if args.device != "cuda":
         found["skipped"].append("pytest -m gpu: --device cpu")
         return
-    command = start.command("pytest", "-q", "-n", "0", "-m", "gpu", "tests/gpu_baselines")
+    command = start.command("pytest", "-q", "-n", "0", "-m", "gpu", *TESTS)
     ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     found["tests"] = (ended.stdout.strip().splitlines() or [""])[-1]
-    print(f"pytest -m gpu: {found['tests']}", flush=True)
+    print(ended.stdout[-20_000:] + ended.stderr[-2000:], flush=True)
     if ended.returncode == 5:  # pytest's own code
         found["skipped"].append("pytest -m gpu: there are no such tests")
     elif ended.returncode:
         found["failed"].append(f"pytest -m gpu: {found['tests']}")
 
 
-_PARTS = {"kernels": _kernels, "methods": _methods, "tests": _tests, "epochs": _epochs}
+_PARTS = {"kernels": _kernels, "methods": _methods, "tests": _tests, "epochs": _epochs, "servers": _servers}
 
 
 def _reference(args: argparse.Namespace, found: dict[str, Any], graph: str, what: str, *flags: str) -> dict[str, Any]:
@@ -192,6 +231,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--small", default="synthetic:reddit-small?scale=0.02", metavar="SOURCE", help="what methods run on"
     )
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--ranks", type=int, default=2, help="that share the card")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))

@@ -66,7 +66,7 @@ def test_too_little_memory_is_missed_whosever_it_is() -> None:
 
 @pytest.mark.long
 def test_all_checks_of_a_gpu_are_tried_out_without_one(tmp_path: Path) -> None:
-    """Two of the four parts: the others train for minutes."""
+    """Two of the five parts: the others train for minutes."""
     environment = {**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""}
 
     def run(*parts: str) -> subprocess.CompletedProcess[str]:
