@@ -80,6 +80,6 @@ def csr_matrix(first: Tensor, column: Tensor, value: Tensor, shape: tuple[int, i
     """torch's sparse matrix [n, F] of entries by row; ``first`` [n + 1], ``column`` and ``value`` [m]. It has 32-bit
     indices where they suffice: a product reads all of them."""
     kind = torch.int32 if value.numel() <= MOST_INT32 else torch.int64
-    with warnings.catch_warnings():  # once in a process, torch calls CSR a beta feature
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+    with warnings.catch_warnings():  # once in a process each: that CSR is a beta feature, that nothing is checked
+        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
         return torch.sparse_csr_tensor(first.to(kind), column.to(kind), value, shape, check_invariants=False)

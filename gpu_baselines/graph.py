@@ -7,7 +7,7 @@ history, a sampled block. Layers are written once.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -42,22 +42,50 @@ class Graph(Protocol):
         """All in-edges and every vertex's edge to itself."""
 
 
+class Neighbours(NamedTuple):
+    """The edges of each vertex of one side."""
+
+    first: Tensor  # int64 [n + 1], of each vertex's edges
+    other: Tensor  # int32 [m]: the vertex at the other end
+    edge: Tensor | None  # int64 [m]: which of ``AttentionEdges`` it is; None: they are in that order
+
+
 class AttentionEdges:
     """Edges as attention wants them: by target, sources counted as in ``Graph.rows``."""
 
     def __init__(
-        self, source: Tensor, target: Tensor, weight: Tensor | None, ids: tuple[Array, Array], num_targets: int
+        self,
+        source: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        ids: tuple[Array, Array],
+        num_targets: int,
+        num_sources: int,
     ):
         self.source, self.target = source, target  # int64 [m]
         self.weight = weight  # [m] or None
         self.source_ids, self.target_ids = ids  # int64 [m], global ids on the host: of masks
-        self.num_targets = num_targets
+        self.num_targets, self.num_sources = num_targets, num_sources
 
     @cached_property
     def places(self) -> Tensor:
         """int64 [m]: what masks are hashed from where the edges are."""
         sources, targets = (torch.from_numpy(ids).to(self.source.device) for ids in (self.source_ids, self.target_ids))
         return edge_places(sources, targets)
+
+    @cached_property
+    def by_target(self) -> Neighbours:
+        return Neighbours(_first(self.target, self.num_targets), self.source.int(), None)
+
+    @cached_property
+    def by_source(self) -> Neighbours:
+        order = torch.argsort(self.source, stable=True)
+        return Neighbours(_first(self.source, self.num_sources), self.target[order].int(), order)
+
+
+def _first(ends: Tensor, num_vertices: int) -> Tensor:
+    counts = torch.bincount(ends, minlength=num_vertices)
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 class Propagate(torch.autograd.Function):

@@ -198,13 +198,15 @@ class Block:
         n, csr, device = self.num_inner, self._csr, self._masks.device
         source = np.concatenate([np.arange(n), csr.indices])
         target = np.concatenate([np.arange(n), np.repeat(np.arange(n), np.diff(csr.indptr))])
+        order = np.argsort(target, kind="stable")
+        source, target = source[order], target[order]
         weight = None
         if csr.weight is not None:
-            weight = torch.from_numpy(np.concatenate([np.ones(n, np.float32), csr.weight])).to(
-                device, self._masks.dtype
-            )
+            own = np.concatenate([np.ones(n, np.float32), csr.weight])[order]
+            weight = torch.from_numpy(own).to(device, self._masks.dtype)
         ids = self._vertices[source], self._vertices[target]
-        return AttentionEdges(torch.from_numpy(source).to(device), torch.from_numpy(target).to(device), weight, ids, n)
+        ends = torch.from_numpy(source).to(device), torch.from_numpy(target).to(device)
+        return AttentionEdges(*ends, weight, ids, n, len(self._vertices))
 
     def _dropped(self, X: Tensor, key: int | None) -> Tensor:
         if key is None:

@@ -354,4 +354,5 @@ def attention_edges(part: Part, device: torch.device, dtype: torch.dtype) -> Att
         None if part.inner.edges.weight is None else torch.from_numpy(weight).to(device, dtype),
         (everybody[source], everybody[target]),
         n,
+        len(everybody),
     )

@@ -37,10 +37,8 @@ class Attention(Layer):
         T = (X @ self.weights["weight"]).unflatten(1, (heads, -1))  # [n + h, K, D]
         s = (T * self.weights["source"].view(heads, -1)).sum(-1)  # [n + h, K]
         t = (T[:n] * self.weights["target"].view(heads, -1)).sum(-1)  # [n, K]
-        alpha = coefficients(s, t, edges, spec.slope)  # [m, K]
-        if graph.training and spec.attn_dropout:
-            alpha = alpha * self._kept(edges, heads, graph.epoch, alpha)
-        Z = T.new_zeros(n, heads, T.shape[2]).index_add_(0, edges.target, T[edges.source] * alpha[:, :, None])
+        kept = self._kept(edges, heads, graph.epoch, T) if graph.training and spec.attn_dropout else None
+        Z = _attended(T, s, t, edges, spec.slope, kept)  # [n, K, D]
         P = Z.mean(1) if self._last else Z.flatten(1)
         if "bias" in self.weights:
             P = P + self.weights["bias"]
@@ -60,6 +58,20 @@ class Attention(Layer):
         dtype = np.dtype(np.float64 if like.dtype == torch.float64 else np.float32)
         found = ops.edge_dropout(edges.source_ids, edges.target_ids, heads, self._spec.attn_dropout, key, dtype)
         return torch.from_numpy(found).to(like.device)
+
+
+def _attended(
+    T: Tensor, s: Tensor, t: Tensor, edges: AttentionEdges, slope: float, kept: Tensor | None
+) -> Tensor:
+    """Z [n, K, D]; ``kept`` [m, K] multiplies what the softmax makes."""
+    if T.is_cuda:
+        from gpu_baselines.kernels.attention import Attend  # where there is no GPU, there may be no Triton
+
+        found: Tensor = Attend.apply(T, s, t, edges, slope, kept)
+        return found
+    alpha = coefficients(s, t, edges, slope)  # [m, K]
+    alpha = alpha if kept is None else alpha * kept
+    return T.new_zeros(len(t), *T.shape[1:]).index_add_(0, edges.target, T[edges.source] * alpha[:, :, None])
 
 
 def coefficients(s: Tensor, t: Tensor, edges: AttentionEdges, slope: float) -> Tensor:

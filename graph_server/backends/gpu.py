@@ -150,8 +150,8 @@ def _room_on(device: torch.device) -> Iterator[None]:
 
 def _csr(crow: Tensor, column: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
     kind = torch.int32 if value.numel() <= MOST_INT32 else torch.int64
-    with warnings.catch_warnings():  # once in a process, torch calls CSR a beta feature
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+    with warnings.catch_warnings():  # once in a process each: that CSR is a beta feature, that nothing is checked
+        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
         return torch.sparse_csr_tensor(crow.to(kind), column.to(kind), value, shape, check_invariants=False)
 
 
