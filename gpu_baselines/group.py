@@ -226,7 +226,8 @@ class TorchGroup:
                 if peer != root:
                     self.traffic.add(kind, self._members[peer], nbytes)
             self._link.pass_through(nbytes)  # a tree or a chain: the root's link carries it about once
-        with self._named(str(self._members[root])), self._moved(tensor) as here:
+        # The root's own is only read: autograd may need it as it was.
+        with self._named(str(self._members[root])), self._moved(tensor, back=self.rank != root) as here:
             dist.broadcast(here, self._members[root], group=self._of)
 
     def share(self, value: Any) -> list[Any]:
@@ -280,13 +281,13 @@ class TorchGroup:
         return tensor if same else torch.empty_like(tensor, device=self._device, memory_format=torch.contiguous_format)
 
     @contextmanager
-    def _moved(self, tensor: Tensor) -> Any:
+    def _moved(self, tensor: Tensor, *, back: bool = True) -> Any:
         """The tensor where the transport can reach it (Gloo: in the CPU's memory), and back."""
         here = self._inbox(tensor)
         if here is not tensor:
             here.copy_(tensor)
         yield here
-        if here is not tensor:
+        if back and here is not tensor:
             tensor.copy_(here)
 
     @contextmanager

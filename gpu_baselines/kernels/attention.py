@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gpu_baselines.graph import AttentionEdges
 
-BLOCK_VALUES = 4096  # of a block of edges' rows
+BLOCK_VALUES, WARPS = 2048, 4  # of a block of edges' rows; of a program
 
 
 class Attend(torch.autograd.Function):
@@ -68,7 +68,7 @@ def _given(edges: AttentionEdges, kept: Any) -> dict[str, bool]:
 
 def _shape(heads: int, width: int) -> dict[str, int]:
     K, D = triton.next_power_of_2(heads), triton.next_power_of_2(width)
-    return {"K": K, "D": D, "EDGES": max(1, BLOCK_VALUES // (K * D))}
+    return {"K": K, "D": D, "EDGES": max(1, BLOCK_VALUES // (K * D)), "num_warps": WARPS}
 
 
 @triton.jit
@@ -103,7 +103,9 @@ def _forward(  # type: ignore[no-untyped-def]
         total = total * shrunk + tl.sum(share, 0)
         if DROPPED:
             share *= tl.load(kept + edge[:, None].to(tl.int64) * heads + k[None, :], mask=there, other=0.0)
-        rows = tl.load(T + u[:, None, None] * (heads * width) + value, mask=is_edge[:, None, None] & is_value, other=0.0)
+        rows = tl.load(
+            T + u[:, None, None] * (heads * width) + value, mask=is_edge[:, None, None] & is_value, other=0.0
+        )
         summed = summed * shrunk[:, None] + tl.sum(rows * share[:, :, None], 0)
         top = higher
         at += EDGES

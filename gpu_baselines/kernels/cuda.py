@@ -1,7 +1,8 @@
 """Quantising on a GPU: Triton kernels that read and write every row once.
 
-A program has a few rows, [R, quads, 4] values: one hash of noise serves a quad, and a
-quad's codes make 1, 2 or 4 bytes.
+A program has a few rows. Each lane has one quad of a slice of the row, [ROWS, QUADS, 4] values, in each of SLICES
+slices, so that few lanes compute what is computed once per row, and neighbours read neighbouring values. One hash of
+noise serves a quad, and a quad's codes make 1, 2 or 4 bytes, which are one number where rows have whole slices (FULL).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from torch import Tensor
 
 from gpu_baselines.halos.quantise import PARAMETER_BYTES, Layout, row_bytes
 
-BLOCK_VALUES = 2048  # of one program, if its rows are no longer than that
+WARPS = 4  # of a program, whose lanes have one quad each, of every slice
+MOST_SLICES, LEAST_QUADS = 8, 4  # of a row; of a slice
+WORDS = {2: torch.uint8, 4: torch.int16, 8: torch.int32}  # a quad's codes
 _NAN = tl.constexpr(0x7FC0)  # as a bfloat16: Z of a row that cannot be sent
 
 
@@ -27,38 +30,43 @@ class Packing:
         self._index = [torch.from_numpy(group.rows).to(device) for group in layout.groups]
 
     def pack(self, rows: Tensor, key: int) -> Tensor:
-        message = rows.new_empty(self.layout.nbytes(rows.shape[1]), dtype=torch.uint8)
-        signed = key - (1 << 64) if key >> 63 else key
-        for bits, index, parameters, codes in self._groups(message, rows.shape[1]):
-            shape = _shape(rows.shape[1])
+        width = rows.shape[1]
+        message = rows.new_empty(self.layout.nbytes(width), dtype=torch.uint8)
+        refused = rows.new_zeros(1, dtype=torch.int32)
+        signed, shape = key - (1 << 64) if key >> 63 else key, _shape(width)
+        for bits, index, parameters, codes in self._groups(message, width):
             grid = (triton.cdiv(len(index), shape["ROWS"]),)
-            _quantise[grid](rows, index, parameters, codes, len(index), rows.shape[1], signed, BITS=bits, **shape)
-        if not bool(self.parameters(message).isfinite().all()):
+            _quantise[grid](rows, index, parameters, codes, refused, len(index), width, signed, BITS=bits, **shape)
+        if refused.item():
             raise ValueError
         return message
 
     def unpack(self, message: Tensor, out: Tensor) -> None:
+        shape = _shape(out.shape[1])
         for bits, index, parameters, codes in self._groups(message, out.shape[1]):
-            shape = _shape(out.shape[1])
             grid = (triton.cdiv(len(index), shape["ROWS"]),)
             _dequantise[grid](out, index, parameters, codes, len(index), out.shape[1], BITS=bits, **shape)
 
-    def parameters(self, message: Tensor) -> Tensor:
-        return message[: self.layout.first_code].view(torch.bfloat16)
-
     def _groups(self, message: Tensor, width: int) -> list[tuple[int, Tensor, Tensor, Tensor]]:
-        found, at = [], self.layout.first_code
+        found, at, full = [], self.layout.first_code, _shape(width)["FULL"]
         for (bits, _, first), index in zip(self.layout.groups, self._index, strict=True):
             begin, size = first * PARAMETER_BYTES, len(index) * row_bytes(width, bits)
-            parameters = message[begin : begin + len(index) * PARAMETER_BYTES].view(torch.int16)
-            found.append((bits, index, parameters, message[at : at + size]))
+            parameters = message[begin : begin + len(index) * PARAMETER_BYTES].view(torch.int32)
+            codes = message[at : at + size]
+            found.append((bits, index, parameters, codes.view(WORDS[bits]) if full else codes))
             at += size
         return found
 
 
 def _shape(width: int) -> dict[str, Any]:
+    """FULL: a row's values are all the quads of all slices, and every group of codes begins where a word may."""
     quads = triton.next_power_of_2((width + 3) // 4)
-    return {"QUADS": quads, "ROWS": max(1, BLOCK_VALUES // (4 * quads))}
+    slices = min(MOST_SLICES, max(1, quads // LEAST_QUADS))
+    lanes = quads // slices
+    full = width == 4 * quads and quads >= 4
+    return {
+        "SLICES": slices, "QUADS": lanes, "ROWS": max(1, 32 * WARPS // lanes), "FULL": full, "num_warps": WARPS
+    }  # fmt: skip
 
 
 @triton.jit
@@ -78,19 +86,29 @@ def _float32(x):  # type: ignore[no-untyped-def]
 # Triton compiles an argument that is 1 as a constant, which a key has no use for: each would be a kernel of its own.
 @triton.jit(do_not_specialize=["key", "num_rows"])  # type: ignore[untyped-decorator]
 def _quantise(  # type: ignore[no-untyped-def]
-    rows, index, parameters, codes, num_rows, width, key, BITS: tl.constexpr, QUADS: tl.constexpr, ROWS: tl.constexpr
-):
-    own = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    is_row = own < num_rows
-    source = tl.load(index + own, mask=is_row, other=0)  # [R]
+    rows, index, parameters, codes, refused, num_rows, width, key,
+    BITS: tl.constexpr, SLICES: tl.constexpr, QUADS: tl.constexpr, ROWS: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
+    # The last program does the last row as often as it has lanes for: no mask is needed.
+    own = tl.minimum(tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), num_rows - 1)
+    source = tl.load(index + own)  # [R]
     quad, part = tl.arange(0, QUADS), tl.arange(0, 4)
-    column = (quad[:, None] * 4 + part[None, :])[None, :, :]  # [1, Q, 4]
-    there = is_row[:, None, None] & (column < width)
-    x = tl.load(rows + source[:, None, None] * width + column, mask=there, other=0.0)
-    good = tl.where(there, (x >= -4.253529586511731e37) & (x <= 4.253529586511731e37), True)  # 2^125
-    low = tl.min(tl.min(tl.where(there, x, float("inf")), 2), 1)  # [R]
-    high = tl.max(tl.max(tl.where(there, x, float("-inf")), 2), 1)
-    low, high = tl.where(is_row, low, 0.0), tl.where(is_row, high, 0.0)
+    values = ()
+    for number in tl.static_range(SLICES):
+        if FULL:  # loaded in two dimensions: of three, Triton would give a warp 16 rows, and a row to all warps
+            at = number * (4 * QUADS) + tl.arange(0, 4 * QUADS)
+            one = tl.reshape(tl.load(rows + source[:, None] * width + at[None, :]), [ROWS, QUADS, 4])
+        else:  # beyond the last column there is the last value again: nothing changes for the row
+            at = tl.minimum((number * QUADS + quad)[:, None] * 4 + part[None, :], width - 1)
+            one = tl.load(rows + source[:, None, None] * width + at[None, :, :])
+        values = values + (one,)  # noqa: RUF005 (Triton knows no star)
+    low, high, zero = values[0], values[0], values[0] * 0.0
+    for number in tl.static_range(1, SLICES):
+        low, high = tl.minimum(low, values[number]), tl.maximum(high, values[number])
+        zero += values[number] * 0.0  # NaN where a value is none, or is infinite: a minimum passes over NaN
+    low, high = tl.min(tl.min(low, 2), 1), tl.max(tl.max(high, 2), 1)  # [R]
+    sendable = (low >= -4.253529586511731e37) & (high <= 4.253529586511731e37)  # 2^125
+    sendable = sendable & (tl.sum(tl.sum(zero, 2), 1) == 0)
 
     low_bits = low.to(tl.uint32, bitcast=True)
     below = (low_bits >> 16) + tl.where((low_bits >> 31 != 0) & ((low_bits & 0xFFFF) != 0), 1, 0).to(tl.uint32)
@@ -102,41 +120,54 @@ def _quantise(  # type: ignore[no-untyped-def]
     above = tl.where(span > 0, above, 0).to(tl.uint32)
     S = _float32(above)
     inverse = tl.where(S > 0, tl.div_rn(tl.full([ROWS], 131072.0, tl.float32), tl.where(S > 0, S, 1.0)), 0.0)
-    sendable = tl.min(tl.min(good.to(tl.int32), 2), 1) != 0
-    tl.store(parameters + 2 * own, tl.where(sendable, below, _NAN).to(tl.int16), mask=is_row)
-    tl.store(parameters + 2 * own + 1, above.to(tl.int16), mask=is_row)
+    tl.store(parameters + own, (tl.where(sendable, below, _NAN) | (above << 16)).to(tl.int32, bitcast=True))
+    tl.store(refused + tl.zeros([ROWS], tl.int32), 1, mask=sendable == 0)
 
     row_key = _mixed(source.to(tl.uint64) * 0x9E3779B97F4A7C15 + key.to(tl.uint64))  # [R]
-    hashes = _mixed(row_key[:, None] + quad.to(tl.uint64)[None, :] * 0x9E3779B97F4A7C15)  # [R, Q]
-    random = ((hashes[:, :, None] >> (part * 16).to(tl.uint64)[None, None, :]) & 0xFFFF).to(tl.int32)
-    fixed = ((x - Z[:, None, None]) * inverse[:, None, None]).to(tl.int32)
-    rounded = tl.minimum((fixed + (2 * random + 1)) >> 17, (1 << BITS) - 1)
-    word = tl.sum(tl.where(there, rounded, 0).to(tl.uint32) << (part * BITS).to(tl.uint32)[None, None, :], 2)  # [R, Q]
-    BYTES: tl.constexpr = BITS // 2  # of a quad
-    byte = tl.arange(0, BYTES)
-    value = (word[:, :, None] >> (byte * 8).to(tl.uint32)[None, None, :]) & 0xFF
     row_codes = (width * BITS + 7) // 8
-    place = (quad[:, None] * BYTES + byte[None, :])[None, :, :]
-    tl.store(
-        codes + own[:, None, None] * row_codes + place,
-        value.to(tl.uint8),
-        mask=is_row[:, None, None] & (place < row_codes),
-    )
+    for number in tl.static_range(SLICES):
+        place = quad + number * QUADS  # [Q], of the row's quads
+        hashes = _mixed(row_key[:, None] + place.to(tl.uint64)[None, :] * 0x9E3779B97F4A7C15)  # [R, Q]
+        random = ((hashes[:, :, None] >> (part * 16).to(tl.uint64)[None, None, :]) & 0xFFFF).to(tl.int32)
+        fixed = ((values[number] - Z[:, None, None]) * inverse[:, None, None]).to(tl.int32)
+        rounded = tl.minimum((fixed + (2 * random + 1)) >> 17, (1 << BITS) - 1)
+        if not FULL:
+            rounded = tl.where((place[:, None] * 4 + part[None, :] < width)[None, :, :], rounded, 0)
+        word = tl.sum(rounded.to(tl.uint32) << (part * BITS).to(tl.uint32)[None, None, :], 2)  # [R, Q]
+        if FULL:
+            target = codes + own[:, None] * (SLICES * QUADS) + place[None, :]
+            tl.store(target, word.to(codes.dtype.element_ty))
+        else:
+            byte = tl.arange(0, BITS // 2)  # of a quad
+            value = (word[:, :, None] >> (byte * 8).to(tl.uint32)[None, None, :]) & 0xFF
+            to = (place[:, None] * (BITS // 2) + byte[None, :])[None, :, :]
+            tl.store(codes + own[:, None, None] * row_codes + to, value.to(tl.uint8), mask=to < row_codes)
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
 def _dequantise(  # type: ignore[no-untyped-def]
-    rows, index, parameters, codes, num_rows, width, BITS: tl.constexpr, QUADS: tl.constexpr, ROWS: tl.constexpr
-):
-    own = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    is_row = own < num_rows
-    target = tl.load(index + own, mask=is_row, other=0)
-    Z = _float32(tl.load(parameters + 2 * own, mask=is_row, other=0).to(tl.uint16, bitcast=True).to(tl.uint32))
-    S = _float32(tl.load(parameters + 2 * own + 1, mask=is_row, other=0).to(tl.uint16, bitcast=True).to(tl.uint32))
+    rows, index, parameters, codes, num_rows, width,
+    BITS: tl.constexpr, SLICES: tl.constexpr, QUADS: tl.constexpr, ROWS: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
+    own = tl.minimum(tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), num_rows - 1)
+    target = tl.load(index + own)
+    both = tl.load(parameters + own).to(tl.uint32, bitcast=True)
+    Z, S = _float32(both & 0xFFFF), _float32(both >> 16)
     row_codes = (width * BITS + 7) // 8
-    column = tl.arange(0, 4 * QUADS)[None, :]
-    there = is_row[:, None] & (column < width)
-    byte = tl.load(codes + own[:, None] * row_codes + column * BITS // 8, mask=there, other=0).to(tl.int32)
-    value = (byte >> (column * BITS % 8)) & ((1 << BITS) - 1)
-    row = Z[:, None] + S[:, None] * value.to(tl.float32)
-    tl.store(rows + target[:, None] * width + column, row, mask=there)
+    quad, part = tl.arange(0, QUADS), tl.arange(0, 4)
+    for number in tl.static_range(SLICES):
+        place = quad + number * QUADS
+        column = number * (4 * QUADS) + tl.arange(0, 4 * QUADS)[None, :]
+        if FULL:
+            word = tl.load(codes + own[:, None] * (SLICES * QUADS) + place[None, :]).to(tl.int32)  # [R, Q]
+            code = (word[:, :, None] >> (part * BITS)[None, None, :]) & ((1 << BITS) - 1)
+            code = tl.reshape(code, [ROWS, 4 * QUADS])
+        else:
+            byte = tl.load(codes + own[:, None] * row_codes + column * BITS // 8, mask=column < width, other=0)
+            code = (byte.to(tl.int32) >> (column * BITS % 8)) & ((1 << BITS) - 1)
+        row = Z[:, None] + S[:, None] * code.to(tl.float32)
+        to = rows + target[:, None] * width + column
+        if FULL:
+            tl.store(to, row)
+        else:
+            tl.store(to, row, mask=column < width)

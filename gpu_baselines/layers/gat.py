@@ -60,9 +60,7 @@ class Attention(Layer):
         return torch.from_numpy(found).to(like.device)
 
 
-def _attended(
-    T: Tensor, s: Tensor, t: Tensor, edges: AttentionEdges, slope: float, kept: Tensor | None
-) -> Tensor:
+def _attended(T: Tensor, s: Tensor, t: Tensor, edges: AttentionEdges, slope: float, kept: Tensor | None) -> Tensor:
     """Z [n, K, D]; ``kept`` [m, K] multiplies what the softmax makes."""
     if T.is_cuda:
         from gpu_baselines.kernels.attention import Attend  # where there is no GPU, there may be no Triton

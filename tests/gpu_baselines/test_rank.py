@@ -99,6 +99,20 @@ def test_what_is_posted_is_counted_at_once(backend: str, monkeypatch: pytest.Mon
     assert group.traffic.by_link(2) == {"gradient": [0, 24]}
 
 
+@pytest.mark.parametrize("rank_here", [0, 1])
+def test_whoever_broadcasts_has_its_tensor_untouched(rank_here: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over Gloo from a GPU's memory, it was written over by its own copy: autograd refused what was to come."""
+    for name, value in {"get_world_size": 2, "get_rank": rank_here, "get_backend": "gloo"}.items():
+        monkeypatch.setattr(groups.dist, name, lambda *args, value=value: value)
+    monkeypatch.setattr(groups.dist, "broadcast", lambda tensor, root, group: tensor.fill_(7) if rank_here else None)
+    # Gloo cannot reach it: neither columns of another tensor, nor a GPU's memory.
+    tensor = torch.ones(3, 4)[:, ::2]
+    before = tensor._version
+    TorchGroup(timeout_s=1, link=Link()).broadcast(tensor, 0, "weights")
+    assert (tensor._version > before) == (rank_here == 1)
+    assert bool((tensor == (7 if rank_here else 1)).all())
+
+
 def test_a_run_directory_that_was_used_or_cannot_be_is_refused_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,7 +147,9 @@ def _methods(args: argparse.Namespace, found: dict[str, Any]) -> None:
                     here = settings | {"baseline.device": "cpu", "baseline.transport": "gloo"}
                     row["loss_on_cpu"] = measure(method, args.small, here, args.epochs).result["loss_history"][-1]
                     if abs(row["loss"] - row["loss_on_cpu"]) > SAME_LOSS * abs(row["loss_on_cpu"]):
-                        found["failed"].append(f"{method} on {ranks} ranks over {transport}: other losses than the CPU's")
+                        found["failed"].append(
+                            f"{method} on {ranks} ranks over {transport}: other losses than the CPU's"
+                        )
             except GnnError as error:
                 found["failed"].append(f"{method} on {ranks} ranks over {transport}: {error}")
             rows.append(row)
