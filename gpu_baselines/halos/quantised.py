@@ -92,10 +92,7 @@ class Quantised:
         try:
             message = packing.pack(real, message_key(seed, self._epoch, _number(stream), rank, peer))
         except ValueError:
-            raise GnnError(
-                f"epoch {self._epoch}, layer {stream.layer}, {stream.way}: a row for rank {peer} has a value that is "
-                f"no number or is beyond +-{LIMIT:.3g}, it cannot be sent in bits; a smaller learning rate may help"
-            ) from None
+            raise self._unsendable(stream, peer) from None
         if self._asked.feedback:
             came = torch.empty_like(real)
             packing.unpack(message, came)
@@ -117,7 +114,19 @@ class Quantised:
             out.copy_(rows)
 
     def end(self) -> None:
-        pass
+        for stream, widths in self._streams.items():
+            for (side, peer), packing in widths.packings.items():
+                if side == "sent":
+                    try:
+                        packing.check()
+                    except ValueError:
+                        raise self._unsendable(stream, peer) from None
+
+    def _unsendable(self, stream: Stream, peer: int) -> GnnError:
+        return GnnError(
+            f"epoch {self._epoch}, layer {stream.layer}, {stream.way}: a row for rank {peer} has a value that is "
+            f"no number or is beyond +-{LIMIT:.3g}, it cannot be sent in bits; a smaller learning rate may help"
+        )
 
     def facts(self) -> dict[str, object]:
         """sent_rows_by_bits: of rank 0, in the last epoch. link_us: of a message, beside what its bytes take."""

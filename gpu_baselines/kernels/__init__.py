@@ -17,8 +17,12 @@ class Packing(Protocol):
     layout: Layout
 
     def pack(self, rows: Tensor, key: int) -> Tensor:
-        """The message, uint8, of rows float32 [k, F], contiguous, F >= 1. Raises: ValueError
-        for values that cannot be sent."""
+        """The message, uint8, of rows float32 [k, F], contiguous, F >= 1. Raises: ValueError for values that cannot be
+        sent, here or in ``check``: a GPU would have to be waited for."""
+
+    def check(self) -> None:
+        """Raises: ValueError if a message since the last time had values that cannot be sent, and ``pack`` let it
+        pass."""
 
     def unpack(self, message: Tensor, out: Tensor) -> None:
         """Writes the rows into ``out``, float32 [k, F], contiguous."""

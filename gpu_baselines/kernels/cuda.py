@@ -28,18 +28,22 @@ class Packing:
     def __init__(self, layout: Layout, device: torch.device):
         self.layout = layout
         self._index = [torch.from_numpy(group.rows).to(device) for group in layout.groups]
+        self._refused = torch.zeros(1, dtype=torch.int32, device=device)
 
     def pack(self, rows: Tensor, key: int) -> Tensor:
         width = rows.shape[1]
         message = rows.new_empty(self.layout.nbytes(width), dtype=torch.uint8)
-        refused = rows.new_zeros(1, dtype=torch.int32)
         signed, shape = key - (1 << 64) if key >> 63 else key, _shape(width)
         for bits, index, parameters, codes in self._groups(message, width):
             grid = (triton.cdiv(len(index), shape["ROWS"]),)
-            _quantise[grid](rows, index, parameters, codes, refused, len(index), width, signed, BITS=bits, **shape)
-        if refused.item():
-            raise ValueError
+            given = rows, index, parameters, codes, self._refused
+            _quantise[grid](*given, len(index), width, signed, BITS=bits, **shape)
         return message
+
+    def check(self) -> None:
+        if self._refused.item():
+            self._refused.zero_()
+            raise ValueError
 
     def unpack(self, message: Tensor, out: Tensor) -> None:
         shape = _shape(out.shape[1])
