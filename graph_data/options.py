@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass, fields, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from graph_data.chosen import aligned
 from graph_data.link_split import Shares, hold_out, messages
 from graph_data.partitioners import file_digest
 from graph_data.splits import by_share, per_class, training_edges
+from siafu import __version__
 from siafu.errors import ConfigError, DatasetError
 from siafu.features import STANDARD, Standard, check_norm, densified, normalised
 from siafu.graph import TEST, TRAIN, VAL, Graph, labelled
@@ -201,7 +201,7 @@ class Options:
         """Of the tidy ``graph``, whose edges are counted by ``num_edges``; ``order`` is
         what "auto" or "best" stood for."""
         return Manifest(
-            siafu=version("siafu"),
+            siafu=__version__,
             name=graph.name,
             num_vertices=graph.num_vertices,
             num_edges=num_edges,

@@ -11,7 +11,6 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from graph_data.sources.columns import path_and_options
 from graph_data.sources.ids import NamedIds
 from graph_data.sources.names import SOURCES, Source, resolve
 from graph_data.writer import ShardWriter
+from siafu import __version__
 from siafu.config import CACHE_ADVICE, cache_folder
 from siafu.errors import DatasetError
 from siafu.graph import Graph, tidy
@@ -192,7 +192,7 @@ def _work_key(found: Graph | Source, options: Options) -> str:
     """What an unfinished preparation must have been of to be continued."""
     said = {
         "format": [FORMAT, VERSION],
-        "siafu": version("siafu"),
+        "siafu": __version__,
         "source": _identity(found),
         "options": options.key(),
     }
@@ -233,7 +233,7 @@ def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **op
     key = {
         "format": [FORMAT, VERSION],
         "orders": ORDERS_VERSION,
-        "siafu": version("siafu"),
+        "siafu": __version__,
         "source": _identity(found),
         "options": told.key(),
     }

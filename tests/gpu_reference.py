@@ -187,8 +187,8 @@ def kernels(args: argparse.Namespace, device: torch.device, shard: Shard) -> dic
 
 
 def _quantiser(rows: Tensor, bits: int, copy: float) -> dict[str, Any]:
-    """Of rows into a message and back: what is read and written once. Calls in a row, as in training, where nobody waits
-    for one before the next."""
+    """Of rows into a message and back: what is read and written once. Calls in a row, as in training, where nobody
+    waits for one before the next."""
     pack = packing(Layout(np.full(len(rows), bits, np.uint8)), rows.device, 1)
     message, out = pack.pack(rows, 1), torch.empty_like(rows)
     nbytes = rows.numel() * 4 + message.numel()

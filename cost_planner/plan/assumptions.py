@@ -156,11 +156,11 @@ def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:
     kinds = {one.option.backend for one in shown if one.option.card}
     return [
         (
-            "GPUs (*): not measured. Data sheets (cost_planner/plan/cards.csv): "
+            "GPUs (*): data sheets (cost_planner/plan/cards.csv): "
             f"{'; '.join(sorted(used))}. The plan takes {cards.OF_PEAK:.0%} of these, "
             f"{cards.PAGEABLE_BYTES_PER_S / 1e9:g} GB/s for copies between host and GPU, "
             f"{cards.ORDER_S * 1000:g} ms per operation, and {cards.START_S:.0f} s more to start. Times may be "
-            "half as long or twice as long."
+            "half as long or twice as long; measured on one H200, GCN and GraphSAGE took 0.65 and 0.72 of it."
         ),
         *(
             ["gpu: a GPU in each graph server, with the copies of graph_server/backends/gpu.py."]

@@ -6,7 +6,8 @@ rank of the baseline vanilla. Pure.
    it has room; and what threads are at.
 2. A rank (``gpu_baselines``) has everything: features, their sums, edges of either direction, every layer's rows with
    those of its halo, and their gradients. Counted from widths, with ``SPARE`` for what comes and goes: nobody has
-   measured it. Attention makes rows for edges too.
+   measured it. Attention has its edges by both ends (``gpu_baselines.graph.AttentionEdges``), and with dropout a factor
+   for each edge and head.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ AT_WORK = 4
 #: Of a layer's rows on a rank: what autograd keeps of each (summed, multiplied, activated, masked), and its gradient;
 #: and of rows of the halo: as they came, behind the inner ones, and their gradient.
 COPIES, HALO_COPIES = 5, 3
-#: Of a row for every edge, where there is attention: the other end's, the scaled one, and its gradient.
-EDGE_COPIES = 3
+#: Of an edge for attention: both ends in 64 bits, the other end from either side in 32, its number in 64.
+ATTENTION_EDGE_BYTES = 32
+#: Of an edge and layer while attention's dropout is drawn: what its noise is hashed from, in 64 bits, for four heads.
+HASHED_BYTES = 3 * 8
 SPARE = 1.2
 
 
@@ -63,11 +66,14 @@ def of_rank(config: Config, manifest: Manifest, entry: PartitionEntry) -> float:
     model, item = models.kept(ModelSpec.of(config, manifest)), np.dtype(config.model.dtype).itemsize
     forward = [step for step in model.program(Lane.TRAIN).steps if step.publishes and not step.backward]
     halo = sum(model.width(str(step.publishes)) for step in forward)
-    of_edges = sum(model.width(str(step.publishes)) for step in forward if step.operator == "attention")
     features = (2 * entry.vertices + entry.ghosts_in) * manifest.num_features
     rows = (
         COPIES * entry.vertices * sum((*config.model.widths, manifest.num_classes))
         + HALO_COPIES * entry.ghosts_in * halo
     )
-    rows += EDGE_COPIES * entry.in_edges * of_edges
-    return 2 * entry.in_edges * EDGE_BYTES + SPARE * item * (features + rows)
+    edge_bytes: float = 2 * EDGE_BYTES
+    if num_attentions := sum(step.operator == "attention" for step in forward):
+        edge_bytes += ATTENTION_EDGE_BYTES
+        if config.model.attn_dropout:
+            edge_bytes += num_attentions * config.model.heads * item + HASHED_BYTES * -(-config.model.heads // 4)
+    return entry.in_edges * edge_bytes + SPARE * item * (features + rows)

@@ -5,8 +5,7 @@ server with one interval and one thread for each card, which waits for the other
    own program, with the time that a card takes (``cost_planner.plan.cards``); a backward step computes its
    forward again, which autograd would not.
 2. Halo rows go over the machine's own links between cards, and do not hide behind sums of inner edges, which they may.
-3. Attention makes a row for every edge, scales it and adds it up (``gpu_baselines.layers.gat``): ``PER_EDGE``
-   times the memory's traffic of a sum.
+3. Attention reads a row for every edge, forward and backward, as sums do (``gpu_baselines.kernels.attention``).
 4. Gradients are summed over a ring of all cards once in an epoch. There is no parameter server.
 """
 
@@ -26,7 +25,6 @@ from siafu.tasks import TENSOR_KINDS, Kind, Lane
 
 #: What a layer launches, forward or backward, beside its products: activations, masks, losses, autograd's own.
 ORDERS = 6
-PER_EDGE = 4
 #: Between two cards.
 LATENCY_S = 2e-5
 
@@ -77,6 +75,5 @@ def _work(config: Config, model: Model, counts: Counts, card: Card, lane: Lane) 
         elif step.kind is Kind.WU or step.gathers not in program.publisher:
             found.append(StepWork())
         else:
-            times = PER_EDGE if step.operator == "attention" else 1
-            found.append(StepWork(card=times * card.gather_s(counts.edges, n, item * model.width(step.gathers))))
+            found.append(StepWork(card=card.gather_s(counts.edges, n, item * model.width(step.gathers))))
     return found

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gpu_baselines.graph import AttentionEdges
 
-BLOCK_VALUES, WARPS = 2048, 4  # of a block of edges' rows; of a program
+BLOCK_VALUES, WARPS = 1024, 1  # of a block of edges' rows; of a program
 
 
 class Attend(torch.autograd.Function):
@@ -71,7 +71,7 @@ def _shape(heads: int, width: int) -> dict[str, int]:
     return {"K": K, "D": D, "EDGES": max(1, BLOCK_VALUES // (K * D)), "num_warps": WARPS}
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _forward(  # type: ignore[no-untyped-def]
     T, s, t, weight, kept, first, source, Z, log_total, heads, width, SLOPE: tl.constexpr,
     WEIGHTED: tl.constexpr, DROPPED: tl.constexpr, K: tl.constexpr, D: tl.constexpr, EDGES: tl.constexpr,
@@ -115,7 +115,7 @@ def _forward(  # type: ignore[no-untyped-def]
     tl.store(log_total + v * heads + k, top + tl.log(total), mask=is_head)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _backward(  # type: ignore[no-untyped-def]
     T, s, t, weight, kept, log_total, mean, dZ, first, target, number, dT, ds, dt, heads, width, SLOPE: tl.constexpr,
     WEIGHTED: tl.constexpr, DROPPED: tl.constexpr, K: tl.constexpr, D: tl.constexpr, EDGES: tl.constexpr,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gpu_baselines.halos.quantise import PARAMETER_BYTES, Layout, row_bytes
 
-WARPS = 4  # of a program, whose lanes have one quad each, of every slice
+WARPS = 1  # of a program, whose lanes have one quad each, of every slice
 MOST_SLICES, LEAST_QUADS = 8, 4  # of a row; of a slice
 WORDS = {2: torch.uint8, 4: torch.int16, 8: torch.int32}  # a quad's codes
 _NAN = tl.constexpr(0x7FC0)  # as a bfloat16: Z of a row that cannot be sent
@@ -105,8 +105,8 @@ def _quantise(  # type: ignore[no-untyped-def]
         else:  # beyond the last column there is the last value again: nothing changes for the row
             at = tl.minimum((number * QUADS + quad)[:, None] * 4 + part[None, :], width - 1)
             one = tl.load(rows + source[:, None, None] * width + at[None, :, :])
-        values = values + (one,)  # noqa: RUF005 (Triton knows no star)
-    low, high, zero = values[0], values[0], values[0] * 0.0
+        values = values + (one,)  # type: ignore[assignment]  # noqa: RUF005 (no star)
+    low, high, zero = values[0], values[0], values[0] * 0.0  # type: ignore[misc]
     for number in tl.static_range(1, SLICES):
         low, high = tl.minimum(low, values[number]), tl.maximum(high, values[number])
         zero += values[number] * 0.0  # NaN where a value is none, or is infinite: a minimum passes over NaN
