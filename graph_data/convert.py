@@ -16,6 +16,7 @@ from graph_data.partitioners import PARTITIONERS, partition
 from graph_data.prepare import found_in
 from graph_data.sinks import SINKS, Written, save
 from graph_data.sinks.bsnap import save_parts
+from siafu import outputs
 from siafu.errors import ConfigError, DatasetError, one_of
 from siafu.features import checked
 from siafu.graph import Graph, check, tidy
@@ -102,14 +103,15 @@ def convert(
     ``source``: as for ``prepare``. Raises: DatasetError if the graph is malformed, the folder is
     there and not empty, or cannot be made.
     """
+    outputs.check_folder("out", out)
+    if Path(out).is_dir() and any(Path(out).iterdir()):
+        raise DatasetError(f"{out}: is not empty")
     graph = loaded(source)
     check(graph)
     checked(graph.features, graph.num_vertices, graph.name)
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise DatasetError(f"{folder}: is not empty")
     except OSError as error:
         raise DatasetError(f"{folder}: cannot be written: {error.strerror}") from None
     try:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graph_data.inspection.labels import MAX_MIXED
 from graph_data.inspection.report import Report
-from siafu import extras
+from siafu import extras, outputs
 from siafu.errors import ConfigError
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -26,8 +25,7 @@ def check(path: str) -> None:
     """Raises: ConfigError if nothing can be drawn there."""
     if not path.endswith(ENDINGS):
         raise ConfigError(f"plot {path!r} must end in {', '.join(ENDINGS)}")
-    if not Path(path).absolute().parent.is_dir():
-        raise ConfigError(f"plot {path!r}: there is no folder {Path(path).parent}")
+    outputs.check_file("plot", path)
     _matplotlib("matplotlib")
 
 

@@ -1,0 +1,33 @@
+"""Files and folders that a command is to write, looked at before it begins: what it has computed for an hour must not
+be lost to a name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from siafu.errors import ConfigError
+
+
+def check_file(name: str, path: str | Path) -> None:
+    """Raises: ConfigError, which says ``name = path``, if one can tell beforehand that no such file can be written."""
+    if Path(path).is_dir():
+        raise ConfigError(f"{name} = {path}: is a folder")
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise ConfigError(f"{name} = {path}: there is no folder {folder}")
+    _check(name, path, folder)
+
+
+def check_folder(name: str, path: str | Path) -> None:
+    """The same of a folder, which is made with those that it lies in unless it is there."""
+    for folder in (Path(path), *Path(path).absolute().parents):
+        if folder.is_dir():
+            return _check(name, path, folder)
+        if folder.exists() or folder.is_symlink():
+            raise ConfigError(f"{name} = {path}: {folder} is no folder")
+
+
+def _check(name: str, path: str | Path, folder: Path) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{name} = {path}: you may not write into {folder.absolute()}")
