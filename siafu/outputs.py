@@ -10,18 +10,33 @@ from siafu.errors import ConfigError
 
 
 def check_file(name: str, path: str | Path) -> None:
-    """Raises: ConfigError, which says ``name = path``, if one can tell beforehand that no such file can be written."""
-    if Path(path).is_dir():
-        raise ConfigError(f"{name} = {path}: is a folder")
+    """Raises: ConfigError, which says ``name = path``, if one can tell beforehand that no such file can be written.
+    It may be there; its folder must."""
+    _no_folder(name, path)
     folder = Path(path).parent
     if not folder.is_dir():
         raise ConfigError(f"{name} = {path}: there is no folder {folder}")
     _check(name, path, folder)
 
 
+def check_file_in_folder(name: str, path: str | Path) -> None:
+    """The same of a file whose folder is made, with those that it lies in, unless it is there."""
+    _no_folder(name, path)
+    _check_made(name, path, Path(path).parent)
+
+
 def check_folder(name: str, path: str | Path) -> None:
     """The same of a folder, which is made with those that it lies in unless it is there."""
-    for folder in (Path(path), *Path(path).absolute().parents):
+    _check_made(name, path, Path(path))
+
+
+def _no_folder(name: str, path: str | Path) -> None:
+    if Path(path).is_dir():
+        raise ConfigError(f"{name} = {path}: is a folder")
+
+
+def _check_made(name: str, path: str | Path, made: Path) -> None:
+    for folder in (made, *made.absolute().parents):
         if folder.is_dir():
             return _check(name, path, folder)
         if folder.exists() or folder.is_symlink():

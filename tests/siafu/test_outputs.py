@@ -70,4 +70,4 @@ def test_all_that_write_at_their_end_look_first(
         with pytest.raises(ConfigError, match=r"you may not write into .*/locked$"):
             look()
     assert main(["report", str(tmp_path), "--out", str(locked / "x.html")]) == 2
-    assert capsys.readouterr().err == f"siafu report: --out = {locked}: you may not write into {locked}\n"
+    assert capsys.readouterr().err == f"siafu report: --out = {locked / 'x.html'}: you may not write into {locked}\n"
