@@ -91,14 +91,14 @@ def test_computing_on_the_rows_that_the_loss_reads_learns_the_same(
     run = fleet({"servers.backend": backend, **options}, graph=graph)
     result = run.train()
     assert steps_that_feed(run)
-    computed = [partition.rows._feeding for partition in run.partitions]
+    computed = [partition.rows._chosen.get("feeding") for partition in run.partitions]
     assert all(computed)
-    left_out = [~which for feeding in computed for which, _ in feeding]
+    left_out = [~which for feeding in computed if feeding for which, _ in feeding]
     assert sum(int(which.sum()) for which in left_out) > 10
     monkeypatch.setattr(views, "MOST_THAT_FEED", -1.0)
     whole = fleet({"servers.backend": backend, **options}, graph=graph)
     expected = whole.train()
-    assert not any(partition.rows._feeding for partition in whole.partitions)
+    assert not any(partition.rows._chosen for partition in whole.partitions)
     np.testing.assert_allclose(result["loss_history"], expected["loss_history"], rtol=1e-11)
     close(run.weights("final"), whole.weights("final"), 1e-11)
     for split, found in result["final_scores"].items():
