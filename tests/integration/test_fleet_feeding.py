@@ -17,7 +17,7 @@ from siafu import views
 from siafu.config import Config
 from siafu.graph import NONE, TRAIN, Graph
 from siafu.shards import ShardSet
-from siafu.tasks import Kind, Lane
+from siafu.tasks import Lane
 from tests.fleet import Faults, Fleet
 from tests.integration.test_fleet import FAULTS, SETTINGS, close
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
@@ -149,4 +149,5 @@ def test_stages_are_named_that_the_loss_alone_waits_for(
 ) -> None:
     run = fleet(options)
     assert steps_that_feed(run) == named
-    assert all(not step.feeds_loss for step in run.partitions[0].programs[Lane.EVAL].steps if step.kind is Kind.AV)
+    evaluated = run.partitions[0].programs[Lane.EVAL].steps
+    assert [step.name for step in evaluated if step.feeds_loss] == [name for name in named if "'" not in name]
