@@ -41,9 +41,7 @@ class IntervalRows:
         """What never changes of the task's interval."""
         return self.constants[task.lane][task.interval - self._first]
 
-    def choose(
-        self, lane: Lane, mark: Mark, which: Array, bounds: Sequence[tuple[int, int]], program: Program
-    ) -> None:
+    def choose(self, lane: Lane, mark: Mark, which: Array, bounds: Sequence[tuple[int, int]], program: Program) -> None:
         """Steps with this mark compute on the rows ``which``, bool ``[n]``. Their constants are cut out once, and held
         beside those of all rows: nothing is chosen where so many rows are not worth a copy."""
         read = {slot for step in program.steps if getattr(step, mark) for slot in step.reads}

@@ -459,9 +459,7 @@ class Partition:
         slot = self.published[task.lane, str(step.publishes)]
         local = task.interval - self.intervals[0]
         plans = {
-            peer: self.ghosts.rows_for(
-                peer, local, backward=step.backward, of_loss=task.lane if step.of_loss else None
-            )
+            peer: self.ghosts.rows_for(peer, local, backward=step.backward, of_loss=task.lane if step.of_loss else None)
             for peer in self.ghosts.needed[step.backward]
         }
         needed = {peer: rows for peer, rows in plans.items() if rows is not None}

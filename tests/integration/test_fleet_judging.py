@@ -53,7 +53,9 @@ def graph_of(name: str) -> Graph:
 def shards_of(name: str, parts: int, inductive: bool, folder: Path) -> ShardSet:
     graph = graph_of(name)
     how: dict[str, Any] = {"partitioner": "random", "order": "random", "directed": graph.directed}
-    return prepare(graph, folder / f"{name}-{parts}-{inductive}", parts=parts, inductive=0 if inductive else None, **how)
+    return prepare(
+        graph, folder / f"{name}-{parts}-{inductive}", parts=parts, inductive=0 if inductive else None, **how
+    )
 
 
 @pytest.fixture(scope="module")
