@@ -44,7 +44,7 @@ class Reading:
 
 def counts(lane: Lane, split: Array) -> Array:
     """Bool, of vertices with these roles: those whose outputs the lane wants. They train, or they are judged."""
-    return split == TRAIN if lane is Lane.TRAIN else split != NONE
+    return np.asarray(split == TRAIN if lane is Lane.TRAIN else split != NONE)
 
 
 class Ghosts:
