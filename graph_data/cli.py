@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 from graph_data import source_flags
 from graph_data.choice import CHOICES
@@ -16,6 +17,8 @@ from graph_data.inspection.show import show
 from graph_data.orders import ORDERS
 from graph_data.partitioners import PARTITIONERS
 from graph_data.prepare import estimate, prepare
+from graph_data.sources.names import check_files
+from siafu import outputs
 from siafu.errors import ConfigError
 
 EXAMPLES = """sources:
@@ -157,6 +160,8 @@ def main(args: argparse.Namespace) -> int:
         return inspect(source, args)
     if args.plot or not args.out:
         raise ConfigError("--plot is for --inspect" if args.plot else "--out DIR is missing: the folder for the shards")
+    outputs.check_folder(Path(args.out).absolute().parent, f"--out {args.out}")
+    check_files(source)
     print(f"preparing {source}", file=sys.stderr)
     options = {
         "parts": args.parts,

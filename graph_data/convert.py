@@ -16,6 +16,7 @@ from graph_data.partitioners import PARTITIONERS, partition
 from graph_data.prepare import found_in
 from graph_data.sinks import SINKS, Written, save
 from graph_data.sinks.bsnap import save_parts
+from siafu import outputs
 from siafu.errors import ConfigError, DatasetError, one_of
 from siafu.features import checked
 from siafu.graph import Graph, check, tidy
@@ -68,6 +69,8 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(f"--to {args.to}: {one_of(args.to, SINKS)}")
     if args.parts and args.to != "bsnap":
         raise ConfigError(f"--parts {args.parts} is for --to bsnap, not {args.to}")
+    outputs.check_folder(args.out, f"--out {args.out}")
+    _check_empty(Path(args.out))
     graph = loaded(source_flags.with_options(args.source, source_flags.given(args)))
     before = counts_of(graph)
     _say(f"{graph.name}: {before.line()}")
@@ -108,8 +111,7 @@ def convert(
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise DatasetError(f"{folder}: is not empty")
+        _check_empty(folder)
     except OSError as error:
         raise DatasetError(f"{folder}: cannot be written: {error.strerror}") from None
     try:
@@ -122,6 +124,11 @@ def convert(
             raise DatasetError(f"{folder}: cannot be written: {error.strerror}") from None
         raise
     return written
+
+
+def _check_empty(folder: Path) -> None:
+    if folder.is_dir() and any(folder.iterdir()):
+        raise DatasetError(f"{folder}: is not empty")
 
 
 def _say(line: str) -> None:

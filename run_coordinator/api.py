@@ -67,7 +67,7 @@ def train(
     resolved = run_config.resolve("" if in_memory is not None else os.fspath(source), config, settings, short, preset)
     cell = progress.of_notebook(resolved.train.epochs) if on_status is None else None
     on_status = on_status or cell or (lambda status: None)
-    _check_beforehand(resolved)
+    _check_beforehand(resolved, in_memory)
     on_status(Status(phase="preparing"))
     shards_path = prepared.shards_of(resolved, in_memory)
     if in_memory is not None:
@@ -78,12 +78,13 @@ def train(
     return run
 
 
-def _check_beforehand(config: Config) -> None:
+def _check_beforehand(config: Config, in_memory: Any) -> None:
     """What is wrong whatever the graph is: known before it is prepared, for an hour perhaps. Raises: ConfigError,
     DatasetError."""
     loggers.check(config.run.loggers)
     run_directory.check_free(config)
     model_file.check_there(config.train.warm_start)
+    prepared.check_beforehand(config, in_memory)
 
 
 def conduct(

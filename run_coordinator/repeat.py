@@ -170,10 +170,11 @@ def asked(
     preset: str,
 ) -> tuple[Config, Any]:
     """The config that all trials begin with, and the source if it is a graph in memory, else None."""
-    if isinstance(source, str | Path):
-        return run_config.resolve(str(source), config, settings, short, preset), None
-    run_config.check_in_memory(source, short)
-    return run_config.resolve("", config, settings, short, preset), source
+    in_memory = None if isinstance(source, str | Path) else source
+    run_config.check_in_memory(in_memory, short)
+    found = run_config.resolve("" if in_memory is not None else str(source), config, settings, short, preset)
+    prepared.check_beforehand(found, in_memory)
+    return found, in_memory
 
 
 def _on_disk(trial: Trial, in_memory: Any) -> Trial:

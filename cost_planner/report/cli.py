@@ -13,7 +13,7 @@ from cost_planner.report.reading import Run
 from cost_planner.value import finding, judge
 from cost_planner.value.judge import StandIn
 from cost_planner.value.rows import OnMachines
-from siafu import extras
+from siafu import extras, outputs
 from siafu.errors import ConfigError
 from siafu.pricing import prices
 
@@ -76,6 +76,8 @@ def main(args: argparse.Namespace) -> int:
         if error.name not in ("matplotlib", "jinja2", "markupsafe"):
             raise
         raise ConfigError(f"it needs {error.name}, which is not installed: {extras.install('plot')}") from None
+    out = _out(args.out, args.runs)
+    outputs.check_file(out, f"--out {out}")
     prices.use(args.prices)
     runs = reading.read(args.runs)
     stand_in = StandIn(args.stand_in, args.as_param, args.as_gpu or _gpu(runs))
@@ -89,7 +91,7 @@ def main(args: argparse.Namespace) -> int:
     }
     found = Compared(runs, {**there, "finding": finding.of(there)}, stand_in)
     made, left_out = figures.draw(found)
-    written = page.write(found, made, left_out, Calibration.load(), _out(args.out, args.runs))
+    written = page.write(found, made, left_out, Calibration.load(), out)
     if args.json:
         files, names = [str(file) for file in written], [one.name for one in made]
         print(json.dumps({"files": files, "figures": names, "left_out": left_out, "judged": found.judged}))

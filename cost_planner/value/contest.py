@@ -68,6 +68,7 @@ def hold(
     """
     if runs < 1:
         raise ConfigError(f"runs = {runs}: must be >= 1")
+    prepared.check_beforehand(base)
     shards = ShardSet.open(prepared.shards_of(base))
     prepared.built(prepared.fit(base, shards), shards)
     ranks = ranks or base.data.parts

@@ -11,7 +11,7 @@ import numpy as np
 
 from graph_data.inspection.labels import MAX_MIXED
 from graph_data.inspection.report import Report
-from siafu import extras
+from siafu import extras, outputs
 from siafu.errors import ConfigError
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -28,6 +28,7 @@ def check(path: str) -> None:
         raise ConfigError(f"plot {path!r} must end in {', '.join(ENDINGS)}")
     if not Path(path).absolute().parent.is_dir():
         raise ConfigError(f"plot {path!r}: there is no folder {Path(path).parent}")
+    outputs.check_file(path, f"plot {path!r}")
     _matplotlib("matplotlib")
 
 

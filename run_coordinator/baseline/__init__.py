@@ -74,6 +74,8 @@ def for_torchrun(config: BaselineConfig, on_status: Callable[[Any], None]) -> li
 def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple[BaselineConfig, ShardSet, Path]:
     """What the ranks of a new run need."""
     config = config.replace({"data.parts": config.partitions})
+    run_directory.check_free(config)
+    prepared.check_beforehand(config)
     on_status(Status(phase="preparing"))
     shards = ShardSet.open(prepared.shards_of(config))
     config = fitted(config, shards)

@@ -27,7 +27,7 @@ from run_coordinator.export.weights import settings, state
 from run_coordinator.export.whole import Inputs, inputs_of
 from run_coordinator.predict import predict
 from run_coordinator.run import Run
-from siafu import model_file
+from siafu import model_file, outputs
 from siafu.baseline import load
 from siafu.errors import ConfigError, GnnError, one_of
 from siafu.features import STANDARD, Standard
@@ -62,6 +62,7 @@ def export(
     model_file.check_name(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"out = {out}: exists already")
+    outputs.check_folder(out.absolute().parent, f"out = {out}")
     if not (run_dir / "model.safetensors").is_file():
         raise ConfigError(f"{run_dir}: not a finished run: it has no model.safetensors")
     weights, spec = model_file.load_model(run_dir / "model.safetensors")

@@ -14,6 +14,7 @@ import numpy as np
 
 from graph_data.sources.arrow import arrow
 from run_coordinator.predict.plan import Kind
+from siafu import outputs
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import NONE, TEST, TRAIN, VAL, Target
 from siafu.kernels import functions
@@ -222,6 +223,7 @@ def check(out: str | Path) -> None:
         raise ConfigError(
             f"out = {out}: {path.parent if not path.is_dir() else path} is {'a' if path.is_dir() else 'no'} folder"
         )
+    outputs.check_folder(path.parent, f"out = {out}")
     if path.suffix == ".parquet":
         arrow()
 

@@ -79,6 +79,7 @@ def resume(
     """
     path = Path(run_dir).resolve()
     config = resolve(path, settings or {}, short)
+    prepared.check_beforehand(config)
     on_status = on_status or (lambda status: None)
     on_status(Status(phase="preparing"))
     shards = ShardSet.open(prepared.shards_of(config))
