@@ -162,6 +162,7 @@ MISTAKES = [
     ("baseline vanilla digits --ranks 100000", "baseline.ranks = 100000: this machine has"),
     ("plan digits --within-usd -3", "--within-usd -3: must be >= 0"),
     ("plan digits --within-usd nan", "--within-usd nan: must be >= 0"),
+    ("plan digits --set cloud.graph_instance=c9x.huge --set run.budget_usd=1", "c9x.huge in us-east-1: not among"),
     ("value", "nothing to compare"),
     ("value --paper pipegcn", "argument --paper: invalid choice: 'pipegcn'"),
     ("prepare digits", "--out DIR is missing"),
