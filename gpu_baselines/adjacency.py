@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -105,13 +106,12 @@ def _scaled(X: Tensor, scale: Tensor | None) -> Tensor:
 
 
 def transposed(edges: Edges, num_columns: int) -> Edges:
-    """The same edges by source."""
-    indices = np.asarray(edges.indices)
-    target = np.repeat(np.arange(len(edges.indptr) - 1, dtype=np.int32), np.diff(edges.indptr))
-    order = np.argsort(indices, kind="stable")
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(indices, minlength=num_columns))]).astype(np.int64)
-    weight = None if edges.weight is None else np.ascontiguousarray(np.asarray(edges.weight)[order])
-    return Edges(indptr, target[order], weight)
+    """The same edges by source, those of each by target."""
+    weight = np.ones(len(edges.indices), np.int8) if edges.weight is None else np.asarray(edges.weight)
+    shape = len(edges.indptr) - 1, num_columns
+    found = sp.csr_array((weight, np.asarray(edges.indices), np.asarray(edges.indptr)), shape=shape).tocsc()
+    indices = found.indices.astype(np.int32, copy=False)
+    return Edges(found.indptr.astype(np.int64), indices, None if edges.weight is None else found.data)
 
 
 def columns(edges: Edges, first: int, stop: int) -> Edges:

@@ -160,7 +160,7 @@ def main(args: argparse.Namespace) -> int:
         return inspect(source, args)
     if args.plot or not args.out:
         raise ConfigError("--plot is for --inspect" if args.plot else "--out DIR is missing: the folder for the shards")
-    outputs.check_folder(Path(args.out).absolute().parent, f"--out {args.out}")
+    outputs.check_folder("--out", Path(args.out).absolute().parent)
     check_files(source)
     print(f"preparing {source}", file=sys.stderr)
     options = {

@@ -69,8 +69,7 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(f"--to {args.to}: {one_of(args.to, SINKS)}")
     if args.parts and args.to != "bsnap":
         raise ConfigError(f"--parts {args.parts} is for --to bsnap, not {args.to}")
-    outputs.check_folder(args.out, f"--out {args.out}")
-    _check_empty(Path(args.out))
+    _check_out(args.out)
     graph = loaded(source_flags.with_options(args.source, source_flags.given(args)))
     before = counts_of(graph)
     _say(f"{graph.name}: {before.line()}")
@@ -105,13 +104,13 @@ def convert(
     ``source``: as for ``prepare``. Raises: DatasetError if the graph is malformed, the folder is
     there and not empty, or cannot be made.
     """
+    _check_out(out)
     graph = loaded(source)
     check(graph)
     checked(graph.features, graph.num_vertices, graph.name)
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _check_empty(folder)
     except OSError as error:
         raise DatasetError(f"{folder}: cannot be written: {error.strerror}") from None
     try:
@@ -126,9 +125,10 @@ def convert(
     return written
 
 
-def _check_empty(folder: Path) -> None:
-    if folder.is_dir() and any(folder.iterdir()):
-        raise DatasetError(f"{folder}: is not empty")
+def _check_out(out: str | Path) -> None:
+    outputs.check_folder("out", out)
+    if Path(out).is_dir() and any(Path(out).iterdir()):
+        raise DatasetError(f"{out}: is not empty")
 
 
 def _say(line: str) -> None:

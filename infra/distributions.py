@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--out", type=Path, default=Path("dist"), metavar="FOLDER", help="default: dist")
     args = parser.parse_args(argv)
     try:
-        outputs.check_folder(args.out, f"--out {args.out}")
+        outputs.check_folder("--out", args.out)
     except ConfigError as error:
         print(f"infra.distributions: {error}", file=sys.stderr)
         return error.exit_code

@@ -309,7 +309,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         if args.output is not None:
-            outputs.check_file(args.output, f"--output {args.output}")
+            outputs.check_file("--output", args.output)
         package = build_here() if args.here else build(args.arch, args.runtime)
         if args.output is not None:
             shutil.copyfile(package.path, args.output)

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 from infra import service
 from infra.cloud import ENDPOINT_VARIABLE, speaking_plainly
-from siafu.errors import ConfigError, GnnError
+from siafu import outputs
+from siafu.errors import GnnError
 from siafu.pricing import prices
 from siafu.pricing.prices import Instance
 
@@ -91,8 +92,7 @@ def refresh(path: Path, region: str, clients: Clients | None = None, now: dateti
     clients: (service, region) -> a client of boto3; None: of whoever is configured. ConfigError without credentials,
     GnnError for what AWS answers and nobody understands: nothing is written then.
     """
-    if not path.parent.is_dir():
-        raise ConfigError(f"{path}: there is no folder {path.parent}")
+    outputs.check_file("prices", path)
     now, clients = now or datetime.now(timezone.utc), clients or _client
     with speaking_plainly(f"prices of {region}"):
         pricing, ec2 = clients("pricing", PRICING_REGION), clients("ec2", region)

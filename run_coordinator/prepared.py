@@ -13,7 +13,7 @@ from graph_data.prepare import cached
 from graph_data.sources.names import absolute, check_files
 from run_coordinator import intervals
 from siafu import config as configs
-from siafu import model_file, models, outputs
+from siafu import model_file, models
 from siafu.config import Config, Data
 from siafu.errors import ConfigError, listed
 from siafu.evaluation import usual_eval_every
@@ -30,10 +30,8 @@ OF_LINKS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 
 def check_beforehand(config: Config, in_memory: Any = None) -> None:
     """What can be told before a graph is prepared, for one run or many. Raises: ConfigError for a model that there is
-    not, or a run directory that cannot be written, DatasetError for a file of the source that is missing."""
+    not, DatasetError for a file of the source that is missing."""
     models.named(config.model.name)
-    folder = config.run.dir or "runs"
-    outputs.check_folder(folder, f"run.dir = {folder}")
     if in_memory is None and not is_prepared(config.data.source):
         check_files(config.data.source)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from siafu import __version__, allotment, run_files
+from siafu import __version__, allotment, outputs, run_files
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -46,8 +46,9 @@ def made(config: Config, what: str) -> Path:
 
 
 def check_free(config: Config) -> None:
-    """Raises: ConfigError if ``run.dir`` holds a run."""
+    """Raises: ConfigError if ``run.dir`` holds a run, or cannot be made."""
     path = config.run.dir
+    outputs.check_folder("run.dir", path or "runs")
     if path and Path(path, CONFIG).exists():
         raise ConfigError(f"run.dir = {path}: holds a run already; siafu resume {path} continues it")
 

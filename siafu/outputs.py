@@ -1,40 +1,48 @@
-"""Where a verb will write its results: refused before the work that makes them, not after it."""
+"""Files and folders that a command is to write, looked at before it begins: what it has computed for an hour must not
+be lost to a name."""
 
 from __future__ import annotations
 
-import errno
 import os
-import tempfile
 from pathlib import Path
 
 from siafu.errors import ConfigError
 
 
-def check_file(path: str | os.PathLike[str], called: str) -> None:
-    """Refuses a file that cannot be written. If it is missing, it and its parents would be made; this makes nothing.
-
-    ``called``: what begins the error's line, such as "--out p.csv". Raises: ConfigError.
-    """
-    _check(Path(path).absolute(), called, is_folder=False)
-
-
-def check_folder(path: str | os.PathLike[str], called: str) -> None:
-    """The same of a folder that files go into."""
-    _check(Path(path).absolute(), called, is_folder=True)
+def check_file(name: str, path: str | Path) -> None:
+    """Raises: ConfigError, which says ``name = path``, if one can tell beforehand that no such file can be written.
+    It may be there; its folder must."""
+    _no_folder(name, path)
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise ConfigError(f"{name} = {path}: there is no folder {folder}")
+    _check(name, path, folder)
 
 
-def _check(path: Path, called: str, *, is_folder: bool) -> None:
-    """It tries, for permissions do not say what a file system grants: root, or a mount that is read-only."""
-    there = path
-    while not os.path.lexists(there) and there != there.parent:
-        there = there.parent
-    try:
-        if there.is_dir():
-            with tempfile.TemporaryFile(dir=there):
-                return
-        if is_folder or there != path:
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        if not os.access(there, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise ConfigError(f"{called}: cannot be written: {error.strerror}") from None
+def check_file_in_folder(name: str, path: str | Path) -> None:
+    """The same of a file whose folder is made, with those that it lies in, unless it is there."""
+    _no_folder(name, path)
+    _check_made(name, path, Path(path).parent)
+
+
+def check_folder(name: str, path: str | Path) -> None:
+    """The same of a folder, which is made with those that it lies in unless it is there."""
+    _check_made(name, path, Path(path))
+
+
+def _no_folder(name: str, path: str | Path) -> None:
+    if Path(path).is_dir():
+        raise ConfigError(f"{name} = {path}: is a folder")
+
+
+def _check_made(name: str, path: str | Path, made: Path) -> None:
+    for folder in (made, *made.absolute().parents):
+        if folder.is_dir():
+            return _check(name, path, folder)
+        if folder.exists() or folder.is_symlink():
+            raise ConfigError(f"{name} = {path}: {folder} is no folder")
+
+
+def _check(name: str, path: str | Path, folder: Path) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{name} = {path}: you may not write into {folder.absolute()}")

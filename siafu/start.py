@@ -12,6 +12,7 @@ import os
 import sys
 
 FILE = os.path.abspath(__file__)
+PACKAGES = ("site-packages", "dist-packages")
 ROOT = os.path.dirname(os.path.dirname(FILE))  # holds siafu and the other rooms
 
 
@@ -44,7 +45,9 @@ def paths() -> list[str]:
 def _script_folders(here: str) -> set[str]:
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     folders = {os.path.dirname(path) for path in (_at(here, script), os.path.realpath(script))} if script else set()
-    return {folder for folder in folders if os.path.basename(folder) not in ("site-packages", "dist-packages")}
+    # ``python -m cProfile -m siafu``: the script is one of Python's own.
+    packages = {os.path.dirname(os.path.realpath(os.__file__)), os.path.dirname(os.__file__)}
+    return {folder for folder in folders if os.path.basename(folder) not in PACKAGES} - packages
 
 
 def _at(here: str, entry: str) -> str:

@@ -167,7 +167,7 @@ def calibrate(
     """Some minutes on an idle machine. What is found is kept in ``path``, None: where ``Calibration.load`` looks for
     this machine's. Raises what ``siafu.train`` raises, and ConfigError for a poor fit, which is not kept."""
     path = path or own_path()
-    outputs.check_file(path, str(path))
+    outputs.check_file_in_folder("calibration", path)
     found: dict[Setting, list[Measured]] = {}
     with console.status("calibrating") as status:
         for number in range(rounds):

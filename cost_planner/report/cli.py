@@ -77,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
             raise
         raise ConfigError(f"it needs {error.name}, which is not installed: {extras.install('plot')}") from None
     out = _out(args.out, args.runs)
-    outputs.check_file(out, f"--out {out}")
+    outputs.check_file_in_folder("--out", out)
     prices.use(args.prices)
     runs = reading.read(args.runs)
     stand_in = StandIn(args.stand_in, args.as_param, args.as_gpu or _gpu(runs))

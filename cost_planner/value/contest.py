@@ -20,7 +20,7 @@ from pathlib import Path
 from cost_planner.value import contenders, trained
 from cost_planner.value.contenders import Asked
 from cost_planner.value.trained import Contender
-from run_coordinator import baseline, prepared, repeat
+from run_coordinator import baseline, prepared, repeat, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.repeat import Done, OnStatus, Trial, Watch
 from run_coordinator.run import Run
@@ -69,6 +69,7 @@ def hold(
     """
     if runs < 1:
         raise ConfigError(f"runs = {runs}: must be >= 1")
+    run_directory.check_free(base)
     prepared.check_beforehand(base)
     shards = ShardSet.open(prepared.shards_of(base))
     prepared.built(prepared.fit(base, shards), shards)

@@ -10,6 +10,7 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -214,21 +215,43 @@ class Exact:
         return wait
 
 
+@dataclass
+class Known:
+    """What never changes of a part, made where it is first wanted."""
+
+    features: Any
+    summed: Any = None  # A X
+    fetched: Tensor | None = None  # the halo's features
+    edges: AttentionEdges | None = None
+
+
 class PartGraph:
     """A part and its halo, as layers see them (``gpu_baselines.graph.Graph``)."""
 
     def __init__(
-        self, part: Part, halo: Halo, group: Group, masks: Masks, *, training: bool, preaggregate: bool = True
+        self,
+        part: Part,
+        halo: Halo,
+        group: Group,
+        masks: Masks,
+        *,
+        training: bool,
+        preaggregate: bool = True,
+        beside: PartGraph | None = None,
     ):
+        """``beside``: another graph, perhaps of the same part: what never changes is there once then."""
         self.part, self.halo, self.num_inner = part, halo, part.num_inner
         self.training, self.epoch = training, 0
         self._masks, self._preaggregate, self._group = masks, preaggregate, group
-        device, dtype = masks.device, masks.dtype
-        # What is fetched in every epoch is counted, coded and late as other rows are: those are no bags.
-        self.features: Any = features(part.features, device, dtype, sparse=preaggregate)
-        self._summed: Any = None  # A X, once it is known
-        self._fetched: Tensor | None = None  # the halo's features
-        self._edges: AttentionEdges | None = None
+        if beside is not None and beside.part is part and beside._preaggregate == preaggregate:
+            self._known: Known = beside._known
+        else:
+            # What is fetched in every epoch is counted, coded and late as other rows are: those are no bags.
+            self._known = Known(features(part.features, masks.device, masks.dtype, sparse=preaggregate))
+
+    @property
+    def features(self) -> Any:
+        return self._known.features
 
     def drop(self, X: Any, key: int | None) -> Any:
         if key is None or not self.training or not self._masks.p:
@@ -247,27 +270,27 @@ class PartGraph:
     def rows(self, layer: int, H: Any, key: int | None = None) -> Tensor:
         if H is self.features:
             H = H.dense() if isinstance(H, Bag) else H
-            if self._fetched is None or not self._preaggregate:
-                self._fetched = self._halo_of_features().forward(layer, H)()
+            if self._known.fetched is None or not self._preaggregate:
+                self._known.fetched = self._halo_of_features().forward(layer, H)()
             own, there = self.drop(H, key), self._mask(self.part.halo, H.shape[1], key)
-            return torch.cat([own, self._fetched if there is None else self._fetched * there])
+            return torch.cat([own, self._known.fetched if there is None else self._known.fetched * there])
         masks = self._mask(self.part.vertices, H.shape[1], key), self._mask(self.part.halo, H.shape[1], key)
         return _Extend.apply(H, self, layer, masks)
 
     @property
     def edges(self) -> AttentionEdges:
-        if self._edges is None:
-            self._edges = attention_edges(self.part, self._masks.device, self._masks.dtype)
-        return self._edges
+        if self._known.edges is None:
+            self._known.edges = attention_edges(self.part, self._masks.device, self._masks.dtype)
+        return self._known.edges
 
     def _of_features(self, X: Any) -> Any:
-        if self._summed is not None and self._preaggregate:
-            return self._summed
-        if isinstance(X, Bag):
-            self._summed = X.summed(self.part, self._group)
-        else:
-            self._summed = _gathered(self, self._halo_of_features(), 0, X, (None, None))
-        return self._summed
+        known = self._known
+        if known.summed is None or not self._preaggregate:
+            if isinstance(X, Bag):
+                known.summed = X.summed(self.part, self._group)
+            else:
+                known.summed = _gathered(self, self._halo_of_features(), 0, X, (None, None))
+        return known.summed
 
     def _halo_of_features(self) -> Halo:
         """What is fetched once, and then used in every epoch, is neither late nor
@@ -337,16 +360,20 @@ class _Extend(torch.autograd.Function):
 
 def attention_edges(part: Part, device: torch.device, dtype: torch.dtype) -> AttentionEdges:
     """In-edges of inner vertices from both sides, and of each from itself, by target."""
-    n = part.num_inner
-    sources, targets, weights = [np.arange(n)], [np.arange(n)], [np.ones(n, np.float32)]
-    for adjacency, offset in ((part.inner, 0), (part.outer, n)):
-        edges = adjacency.edges
-        sources.append(np.asarray(edges.indices).astype(np.int64) + offset)
-        targets.append(np.repeat(np.arange(n), np.diff(edges.indptr)))
-        weights.append(np.ones(len(edges.indices), np.float32) if edges.weight is None else np.asarray(edges.weight))
-    target = np.concatenate(targets)
-    order = np.argsort(target, kind="stable")
-    source, target, weight = np.concatenate(sources)[order], target[order], np.concatenate(weights)[order]
+    n, kinds = part.num_inner, ((part.inner.edges, 0), (part.outer.edges, part.num_inner))
+    counts = 1 + np.diff(part.inner.edges.indptr) + np.diff(part.outer.edges.indptr)
+    first, total = np.cumsum(counts) - counts, int(counts.sum())
+    source, weight = np.empty(total, np.int64), np.ones(total, np.float32)
+    source[first] = np.arange(n)  # itself, then inner vertices, then the halo
+    after = first + 1
+    for edges, offset in kinds:
+        degree = np.diff(edges.indptr)
+        place = np.arange(len(edges.indices)) + np.repeat(after - edges.indptr[:-1], degree)
+        source[place] = np.asarray(edges.indices).astype(np.int64) + offset
+        if edges.weight is not None:
+            weight[place] = edges.weight
+        after = after + degree
+    target = np.repeat(np.arange(n), counts)
     everybody = np.concatenate([part.vertices, part.halo])
     return AttentionEdges(
         torch.from_numpy(source).to(device),

@@ -41,7 +41,7 @@ class HaloTraining:
             self.part, self.halo, run.group, masks, training=True, preaggregate=run.baseline.preaggregate
         )
         whole = _part(run, Lane.EVAL) if inductive else self.part
-        self._evaluation = Evaluation(run, whole, masks)
+        self._evaluation = Evaluation(run, whole, masks, self._graph)
 
     def epoch(self, epoch: int) -> float:
         self._graph.epoch = epoch
@@ -94,10 +94,10 @@ def made_net(run: Run, rows: Tensor | None) -> Net:
 class Evaluation:
     """Exact full-graph inference over parts with halos: what every method with parts judges itself by."""
 
-    def __init__(self, run: Run, part: Part, masks: Masks):
+    def __init__(self, run: Run, part: Part, masks: Masks, training: PartGraph | None = None):
         self._run, self._part = run, part
         halo = Exact(Routes(part, run.group, run.clock, kind="evaluation"), run.clock, overlap=False)
-        self._graph = PartGraph(part, halo, run.group, masks, training=False)
+        self._graph = PartGraph(part, halo, run.group, masks, training=False, beside=training)
 
     def logits(self, net: Net) -> Tensor:
         with torch.no_grad():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,7 @@ def check(path: str) -> None:
     """Raises: ConfigError if nothing can be drawn there."""
     if not path.endswith(ENDINGS):
         raise ConfigError(f"plot {path!r} must end in {', '.join(ENDINGS)}")
-    if not Path(path).absolute().parent.is_dir():
-        raise ConfigError(f"plot {path!r}: there is no folder {Path(path).parent}")
-    outputs.check_file(path, f"plot {path!r}")
+    outputs.check_file("plot", path)
     _matplotlib("matplotlib")
 
 

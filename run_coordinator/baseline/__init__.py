@@ -73,8 +73,8 @@ def for_torchrun(config: BaselineConfig, on_status: Callable[[Any], None]) -> li
 
 def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple[BaselineConfig, ShardSet, Path]:
     """What the ranks of a new run need."""
-    config = config.replace({"data.parts": config.partitions})
     run_directory.check_free(config)
+    config = config.replace({"data.parts": config.partitions})
     prepared.check_beforehand(config)
     on_status(Status(phase="preparing"))
     shards = ShardSet.open(prepared.shards_of(config))

@@ -62,7 +62,7 @@ def export(
     model_file.check_name(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"out = {out}: exists already")
-    outputs.check_folder(out.absolute().parent, f"out = {out}")
+    outputs.check_folder("out", out)
     if not (run_dir / "model.safetensors").is_file():
         raise ConfigError(f"{run_dir}: not a finished run: it has no model.safetensors")
     weights, spec = model_file.load_model(run_dir / "model.safetensors")

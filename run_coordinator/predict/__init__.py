@@ -103,7 +103,7 @@ def _evaluated(
     if in_memory is None and named and (run_dir / CONFIG).is_file():
         named = source_flags.read_as(named, load(run_dir / CONFIG).data.source)
     plan = plan_of(run_dir, graph=named, layer=layer, scores=scores, settings=settings or {})
-    outputs.check_folder(run_dir, str(run_dir))  # where ``_work_dir`` will be
+    outputs.check_folder("run", run_dir)  # where ``_work_dir`` will be
     if in_memory is None and not is_prepared(plan.config.data.source):
         check_files(plan.config.data.source)
     on_status(Status(phase="preparing"))

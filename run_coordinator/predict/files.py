@@ -219,11 +219,7 @@ def check(out: str | Path) -> None:
     path = Path(out)
     if path.suffix not in WRITERS:
         raise ConfigError(f"out = {out}: must end with one of {', '.join(WRITERS)}")
-    if not path.parent.is_dir() or path.is_dir():
-        raise ConfigError(
-            f"out = {out}: {path.parent if not path.is_dir() else path} is {'a' if path.is_dir() else 'no'} folder"
-        )
-    outputs.check_folder(path.parent, f"out = {out}")
+    outputs.check_file("out", out)
     if path.suffix == ".parquet":
         arrow()
 

@@ -227,7 +227,7 @@ def test_a_run_directory_that_cannot_be(shards, capsys, tmp_path):
     (tmp_path / "file").touch()
     for run_dir in ("file", "file/below"):
         assert main(["train", shards, *QUICK, "--run-dir", run_dir]) == 2
-        assert_one_line(capsys, f"run.dir = {run_dir}: cannot be written: Not a directory")
+        assert_one_line(capsys, f"run.dir = {run_dir}: ", "file is no folder")
 
 
 #: Flags that name what a verb writes -> command lines whose result has a file in its way. It is refused before work.
@@ -244,7 +244,8 @@ IN_THE_WAY = (
     *("predict run --out file/below.csv", "export run --to torch --out file/below", "evaluate run --plot file/p.png"),
     "report run --out file/below.html",
 )
-LATER = {"resume": ("--run-dir",), "attach": ("--run-dir",)}  # of the run that is there; made before anything is fetched
+#: Others: of a run that is there, or made before anything is fetched.
+ELSEWHERE = {"resume": ("--run-dir",), "attach": ("--run-dir",)}
 
 
 @pytest.mark.parametrize("line", IN_THE_WAY)
@@ -265,15 +266,16 @@ def test_where_nothing_can_be_written_costs_no_work(line, capsys, tmp_path, monk
 
 def test_every_flag_of_a_result_has_such_a_line():
     _, verbs = parsers(SIAFU, VERBS)
-    flags = {(verb, flag) for verb, parser in verbs.items() for flag in OUTPUTS if flag in parser._option_string_actions}
+    flags = {(verb, flag) for verb, of in verbs.items() for flag in OUTPUTS if flag in of._option_string_actions}
     shown = {(line.split()[0], flag) for line in IN_THE_WAY for flag in OUTPUTS if f" {flag} " in line}
-    assert flags - {(verb, flag) for verb, several in LATER.items() for flag in several} == shown
+    assert flags - {(verb, flag) for verb, several in ELSEWHERE.items() for flag in several} == shown
 
 
 NO_FILE = (
-    *("train no.csv", "train no.npz", "train e.csv --features no.npy", "train e.csv --features e.csv --labels no.csv#c"),
-    *("baseline vanilla no.csv", "search no.csv --grid lr=0.1,0.2", "train no.csv --runs 2", "convert no.csv --to npz --out o"),
-    *("prepare no.csv --out o", "prepare no.npz --out o", "prepare no.pt --out o", "prepare e.csv --split no.npy --out o"),
+    *("train no.csv", "train no.npz", "train e.csv --features no.npy", "train e.csv --labels no.csv#c"),
+    *("train no.csv --runs 2", "baseline vanilla no.csv", "search no.csv --grid lr=0.1,0.2"),
+    *("prepare no.csv --out o", "prepare no.npz --out o", "prepare no.pt --out o"),
+    *("prepare e.csv --split no.npy --out o", "convert no.csv --to npz --out o"),
 )
 
 

@@ -1,43 +1,73 @@
-"""Where results will be written is tried before the work, and left as it was."""
+"""What cannot be written is refused before anything is computed for it."""
 
-import errno
-import tempfile
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import siafu
+from graph_data.inspection import plot
+from run_coordinator import run_directory
+from run_coordinator.predict import files
 from siafu import outputs
+from siafu.__main__ import main
+from siafu.config import Config
 from siafu.errors import ConfigError
 
 
-def test_what_can_be_made_is_not_made(tmp_path):
-    (tmp_path / "old.csv").write_text("1")
-    for name in ("new.csv", "deep/er/new.csv", "old.csv"):
-        outputs.check_file(tmp_path / name, "--out")
-    for name in (".", "new", "deep/er/new"):
-        outputs.check_folder(tmp_path / name, "--out")
-    assert [path.name for path in tmp_path.rglob("*")] == ["old.csv"]
+@pytest.fixture
+def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that its user may read and not write into; root may do anything."""
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder and may(path, mode))
+    return folder
 
 
-def test_a_file_in_the_way_of_a_folder(tmp_path):
-    (tmp_path / "old.csv").touch()
-    for check, name in ((outputs.check_file, "old.csv/new"), (outputs.check_folder, "old.csv")):
-        with pytest.raises(ConfigError, match=r"^--out x: cannot be written: Not a directory$"):
-            check(tmp_path / name, "--out x")
+@pytest.mark.parametrize("check", [outputs.check_file, outputs.check_folder])
+def test_a_place_that_can_be_written_passes(check: Callable[[str, Path], None], tmp_path: Path) -> None:
+    check("out", tmp_path / "new")
+    (tmp_path / "there").touch()
+    outputs.check_file("out", tmp_path / "there")
+    outputs.check_folder("out", tmp_path)
+    outputs.check_folder("out", tmp_path / "one" / "in" / "another")
 
 
-def test_a_file_system_that_takes_none(tmp_path, monkeypatch):
-    """Permissions would not tell: tests may run as root."""
+def test_a_place_that_cannot_be_written_is_named(locked: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    for check, place, why in (
+        (outputs.check_file, tmp_path, "is a folder"),
+        (outputs.check_file, tmp_path / "none" / "x", f"there is no folder {tmp_path / 'none'}"),
+        (outputs.check_file, tmp_path / "file" / "x", f"there is no folder {tmp_path / 'file'}"),
+        (outputs.check_folder, tmp_path / "file", f"{tmp_path / 'file'} is no folder"),
+        (outputs.check_folder, tmp_path / "file" / "x" / "y", f"{tmp_path / 'file'} is no folder"),
+        (outputs.check_folder, tmp_path / "gone", f"{tmp_path / 'gone'} is no folder"),
+        (outputs.check_file, locked / "x", f"you may not write into {locked}"),
+        (outputs.check_folder, locked, f"you may not write into {locked}"),
+        (outputs.check_folder, locked / "x" / "y", f"you may not write into {locked}"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            check("out", place)
+        assert str(refused.value) == f"out = {place}: {why}"
 
-    def refuses(dir):
-        raise OSError(errno.EROFS, "Read-only file system", str(dir))
 
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuses)
-    with pytest.raises(ConfigError, match=r"^--out x: cannot be written: Read-only file system$"):
-        outputs.check_file(tmp_path / "new" / "x", "--out x")
-
-
-def test_a_file_that_may_not_be_changed(tmp_path, monkeypatch):
-    (tmp_path / "old.csv").touch()
-    monkeypatch.setattr("os.access", lambda path, mode: False)
-    with pytest.raises(ConfigError, match=r"^--out x: cannot be written: Permission denied$"):
-        outputs.check_file(tmp_path / "old.csv", "--out x")
+def test_all_that_write_at_their_end_look_first(
+    locked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for look in (
+        lambda: files.check(locked / "x.csv"),
+        lambda: plot.check(str(locked / "x.png")),
+        lambda: run_directory.check_free(Config().replace({"run.dir": str(locked / "run")})),
+        lambda: siafu.convert("no such graph", "npz", locked / "x"),
+        lambda: siafu.train("no such graph", run_dir=str(locked / "run")),
+        lambda: siafu.train_baseline("vanilla", "no such graph", run_dir=str(locked / "run")),
+    ):
+        with pytest.raises(ConfigError, match=r"you may not write into .*/locked$"):
+            look()
+    assert main(["report", str(tmp_path), "--out", str(locked / "x.html")]) == 2
+    assert capsys.readouterr().err == f"siafu report: --out = {locked / 'x.html'}: you may not write into {locked}\n"

@@ -125,6 +125,14 @@ def test_the_folder_of_a_script_is_not_the_servers(tmp_path: Path, monkeypatch: 
     assert start.paths() == [str(scripts), str(packages), start.ROOT]
 
 
+@pytest.mark.parametrize("module", ["siafu", "gpu_baselines"])
+def test_a_profiler_of_python_may_start_it(module: str) -> None:
+    """``python -m cProfile`` is a script in the standard library, which left the path with it."""
+    command = [sys.executable, "-m", "cProfile", "-o", os.devnull, "-m", module, "--help"]
+    ended = subprocess.run(command, cwd=start.ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert "usage: " in ended.stdout, ended.stderr
+
+
 @pytest.mark.long
 def test_a_run_from_a_script_runs_nothing_that_lies_beside_the_script(hostile: Path) -> None:
     (hostile / "siafu" / "__init__.py").unlink()

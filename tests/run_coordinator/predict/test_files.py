@@ -146,8 +146,8 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     ("out", "words"),
     [
         ("p.txt", "must end with one of .parquet, .csv, .npy"),
-        ("nowhere/p.csv", "nowhere is no folder"),
-        ("taken.csv", "taken.csv is a folder"),
+        ("nowhere/p.csv", "there is no folder nowhere"),
+        ("taken.csv", "taken.csv: is a folder"),
     ],
 )
 def test_a_file_that_cannot_be_is_refused_before_the_run(
