@@ -20,6 +20,7 @@ from graph_data.prepare import estimate, prepare
 from graph_data.sources.names import check_files
 from siafu import outputs
 from siafu.errors import ConfigError
+from siafu.parser import show_few
 
 EXAMPLES = """sources:
   digits                         1,797 images of handwritten digits, linked by similarity
@@ -78,6 +79,18 @@ examples:
 """
 
 
+#: What --help ends with; --help-all has ``EXAMPLES``.
+BRIEF = """SOURCE is a name (digits, cora), FILE.npz, a table of edges (FILE.csv, FILE.parquet, a folder of them), a graph
+saved by PyG or DGL, a random one (synthetic:NAME), and others: --help-all lists them.
+
+examples:
+  siafu prepare my_graph.npz --parts 4 --out shards/mine
+  siafu train shards/mine
+  siafu prepare cora --inspect
+  siafu prepare follows.csv --features users.csv --labels users.csv#job --out shards/users
+"""
+#: Flags that the short --help shows.
+COMMON = ("--out", "--parts", "--inspect", "--features", "--labels", "--split")
 TASK_FLAGS: dict[str, tuple[str, type, object, str]] = {  # flag -> what it takes, its type, its default, what that is
     "task": ("node|link", str, "node", "what to predict: labels of vertices, or held-out edges"),
     "val-edges": ("SHARE", float, 0.05, "task link: share of edges held out for validation"),
@@ -151,6 +164,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stream", action="store_true", help="sort on disk, whatever the size")
     source_flags.add_to(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object with the manifest's counts")
+    show_few(parser, BRIEF, COMMON)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -49,7 +49,7 @@ def train(
 ) -> Run:
     """Trains a model and returns the finished run. In a notebook, progress is shown below the cell.
 
-    source: what to train on; see ``siafu prepare --help``; or a graph in memory, also one of PyG, DGL, NetworkX or
+    source: what to train on; see ``siafu prepare --help-all``; or a graph in memory, also one of PyG, DGL, NetworkX or
     SciPy (``graph_data.objects``), whose shards the cache keeps. config: a Config or a TOML file to start from.
     settings: ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph
     (``run_coordinator.presets``). Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``;

@@ -78,7 +78,7 @@ class Display:
         self._learnt.take(status)
         with contextlib.suppress(OSError):
             for note in status.notes:
-                self._console.print(note, highlight=False, soft_wrap=True)
+                self._console.print(note, highlight=False, soft_wrap=True, markup=False)
         if self._live is not None:
             self._bar.update(self._task, description=status.phase, completed=status.epoch)
         else:
@@ -91,7 +91,7 @@ class Display:
         ended = phase != status.phase == "saving"
         if status.phase != phase and not status.epoch:
             text = status.phase if phase else f"{status.phase} {self._title}"
-            self._console.print(text, highlight=False, soft_wrap=True)
+            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
         elif (epoch < status.epoch < self._epochs and now - self._said_at >= PLAIN_EVERY_S) or ended:
             words = [f"epoch {status.epoch}/{self._epochs}", *_scores(status), *_traffic(status)]
             self._console.print("  ".join(words), highlight=False, soft_wrap=True)

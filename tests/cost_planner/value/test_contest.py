@@ -238,6 +238,7 @@ ROW = {
     "missed",
     "cut_short",
     "errors",
+    "left_out",
     "seconds",
     "setup_s",
     "evaluation_s",
