@@ -80,8 +80,8 @@ examples:
 
 
 #: What --help ends with; --help-all has ``EXAMPLES``.
-BRIEF = """SOURCE is a name (digits, cora), FILE.npz, a table of edges (FILE.csv, FILE.parquet, a folder of them), a graph
-saved by PyG or DGL, a random one (synthetic:NAME), and others: --help-all lists them.
+BRIEF = """SOURCE is a name (digits, cora), FILE.npz, a table of edges (FILE.csv, FILE.parquet, a folder
+of them), a graph saved by PyG or DGL, a random one (synthetic:NAME), and others: --help-all lists them.
 
 examples:
   siafu prepare my_graph.npz --parts 4 --out shards/mine

@@ -151,7 +151,11 @@ def carry_out(
     """Trains, with this process as coordinator; what it comes to. The models, and all that a run leaves, are in
     ``run_dir``. ``before``: what it goes on from."""
     spec = ModelSpec.of(config, shards.manifest)
-    with run_directory.alone(run_dir), lambda_site(config, run_dir) as site:
+    with (
+        run_directory.alone(run_dir),
+        run_directory.reads(shards.path),
+        lambda_site(config, run_dir) as site,
+    ):
         run_directory.write_manifest(run_dir, site.config, shards)
         result, weights_of = launch.run(
             site.config, shards, shards.path.resolve(), run_dir, on_status, site.check, before
