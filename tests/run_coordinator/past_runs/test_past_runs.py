@@ -167,7 +167,8 @@ def test_names_in_brackets_are_shown_as_they_are(tmp_path: Path, capsys: pytest.
 
 def test_a_folder_that_is_none_and_a_broken_run_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", str(tmp_path / "none")]) == 2
-    assert capsys.readouterr().err == f"siafu runs: {tmp_path}/none: No such file or directory\n"
+    why = "No such file or directory; name the folder that holds your runs"
+    assert capsys.readouterr().err == f"siafu runs: {tmp_path}/none: {why}\n"
     broken = written(tmp_path / "broken")
     (broken / "metrics.jsonl").write_text("{\n")
     assert main(["runs", str(tmp_path)]) == 2
