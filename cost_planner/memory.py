@@ -177,12 +177,12 @@ def _graph_server(
         Part(
             GRAPH_SERVERS,
             "edges of the loss",
-            0 if on_card else _edges_of_loss_bytes(model, manifest, entry, programs[Lane.TRAIN]),
+            0 if on_card else sum(_edges_of_loss_bytes(config, manifest, entry, x, p) for x, p in programs.items()),
         ),
         Part(
             GRAPH_SERVERS,
             "rows that feed the loss",
-            0 if on_card else _feeding_bytes(config, model, manifest, entry, programs[Lane.TRAIN]),
+            0 if on_card else sum(_chosen_bytes(config, manifest, entry, x, p) for x, p in programs.items()),
         ),
         Part(GRAPH_SERVERS, "layer 0's aggregate", aggregate_bytes(config, manifest, entry) if of_features else 0),
         Part(GRAPH_SERVERS, "published rows", tables),
@@ -250,28 +250,39 @@ def _mapped_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, progr
     return sum(file.bytes for name, file in entry.files.items() if not (skip and name.startswith("features")))
 
 
-def _edges_of_loss_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, program: Program) -> int:
+def _edges_of_loss_bytes(
+    config: Config, manifest: Manifest, entry: PartitionEntry, lane: Lane, program: Program
+) -> int:
     """Of ``views.into_training``, both ways."""
-    if manifest.edge_types == "inductive" or not any(step.of_loss for step in program.steps):
+    if _sees_training_alone(manifest, lane) or not any(step.of_loss for step in program.steps):
         return 0
-    share = views.share_of_loss(model.spec.num_train / manifest.num_vertices)
+    share = views.share_of_loss(reach.share_that_counts(manifest, config.data.split, lane))
     if share == 1.0:
         return 0
     edges = share * (entry.in_edges + entry.out_edges)
     return int(edges * (8 if manifest.weighted else 4)) + 2 * 8 * entry.vertices
 
 
-def _feeding_bytes(config: Config, model: Model, manifest: Manifest, entry: PartitionEntry, program: Program) -> int:
-    """Constants of the rows that the loss's gather reads, cut out of all rows' (ADR 0039)."""
-    read = {slot for step in program.steps if step.feeds_loss for slot in step.reads}
-    share = model.spec.num_train / manifest.num_vertices
-    if manifest.edge_types != "inductive":  # else nobody but training vertices is seen
-        share = reach.share_that_feeds(share, manifest.num_edges / manifest.num_vertices)
-    if views.share_that_feeds(share) == 1.0:
-        return 0
-    aggregate = 0 if read.isdisjoint(program.constants) else aggregate_bytes(config, manifest, entry)
-    own = sum(file.bytes for name, file in entry.files.items() if name.startswith("features")) * ("H0" in read)
-    return int(share * (aggregate + own))
+def _chosen_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, lane: Lane, program: Program) -> int:
+    """Constants of the rows that marked stages compute on, cut out of all rows' (ADR 0039, 0040)."""
+    counted = reach.share_that_counts(manifest, config.data.split, lane)
+    feeding = counted
+    if not _sees_training_alone(manifest, lane):
+        feeding = reach.share_that_feeds(counted, manifest.num_edges / manifest.num_vertices)
+    total = 0.0
+    for mark, share in (("feeds_loss", feeding), ("judged", counted)):
+        read = {slot for step in program.steps if getattr(step, mark) for slot in step.reads}
+        if views.share_that_feeds(share) == 1.0:
+            continue
+        aggregate = 0 if read.isdisjoint(program.constants) else aggregate_bytes(config, manifest, entry)
+        own = sum(file.bytes for name, file in entry.files.items() if name.startswith("features")) * ("H0" in read)
+        total += share * (aggregate + own)
+    return int(total)
+
+
+def _sees_training_alone(manifest: Manifest, lane: Lane) -> bool:
+    """Whether a lane gathers along the edges between training vertices."""
+    return manifest.edge_types == "inductive" and lane is Lane.TRAIN
 
 
 def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> int:

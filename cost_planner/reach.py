@@ -1,13 +1,22 @@
 """What of a graph a training epoch reaches, predicted from counts: ghosts whose rows travel, and vertices that stages
-compute on (docs/adr/0038, 0039). Pure."""
+compute on (docs/adr/0038, 0039); an evaluation reaches what judged vertices read (0040). Pure."""
 
 from __future__ import annotations
 
-from siafu.tasks import Step
+from siafu.shards import Manifest
+from siafu.tasks import Lane, Step
+
+
+def share_that_counts(manifest: Manifest, split: int, lane: Lane) -> float:
+    """Of all vertices, those whose outputs the lane wants: in training those that train, in evaluation those that are
+    judged."""
+    sizes = manifest.splits[split]
+    number = sizes.train if lane is Lane.TRAIN else sizes.train + sizes.val + sizes.test
+    return number / max(1, manifest.num_vertices)
 
 
 def share_of_ghosts(step: Step, train: float, edges: float) -> float:
-    """Of the ghosts of a Scatter's rows, those whose rows travel (ADR 0038). train: share of vertices that train;
+    """Of the ghosts of a Scatter's rows, those whose rows travel (ADR 0038). train: share of vertices that count;
     edges: from a ghost into a partition, on average.
 
     MEASURED (``benchmarks.acceptance.ghosts``): METIS, eleven graphs: 1.14 times the real share (median); ten graphs

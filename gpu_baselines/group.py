@@ -22,6 +22,10 @@ from torch import Tensor
 from gpu_baselines.network_links import Link
 from siafu.errors import PeerLost
 
+#: For how long ranks wait for each other while they are set up, which may take one of them minutes more than another:
+#: reading, sorting edges, compiling, CUDA's own start. As long as torch's own groups over NCCL wait.
+SETUP_S = 600.0
+
 
 class Traffic:
     """Bytes that this rank has sent, by kind and peer; several threads may count."""
@@ -81,6 +85,10 @@ class Group(Protocol):
 
     def barrier(self) -> None: ...
 
+    def settled(self) -> None:
+        """Set-up is over, and so is the first epoch, in which more is made: from here on, in this group and those that
+        it has made, a rank that others wait for longer than ``baseline.timeout_s`` is lost."""
+
     def twin(self, *, host: bool = False) -> Group:
         """The same ranks over connections of their own, for another thread; one traffic, one link.
 
@@ -110,6 +118,8 @@ class TorchGroup:
         self.rank, self.size = self._members.index(dist.get_rank()), len(self._members)
         self.traffic = traffic or Traffic()
         self._timeout_s, self._link, self._of = timeout_s, link, of
+        self._patience_s = max(SETUP_S, timeout_s)
+        self._made: list[TorchGroup] = []
         self._device = torch.device("cuda" if dist.get_backend(of) == "nccl" else "cpu")
         self._aside: torch.cuda.Stream | None = None  # made when used
         # start when used
@@ -130,7 +140,7 @@ class TorchGroup:
                 operations.append(dist.P2POp(dist.irecv, inbox, self._members[source], self._of))
             with self._named(f"{self._members[to]} or {self._members[source]}"):
                 for work in dist.batch_isend_irecv(operations) if operations else ():
-                    work.wait()
+                    self._wait(work)
             if inbox is not wanted:
                 wanted.copy_(inbox)
 
@@ -150,14 +160,21 @@ class TorchGroup:
         def wait() -> None:
             for source, work in coming.items():
                 with self._named(str(self._members[source])):
-                    work.wait()
+                    self._wait(work)
                 if inboxes[source] is not wanted[source]:
                     wanted[source].copy_(inboxes[source])
             with self._named("of the others"):
                 for landed in going:
-                    landed().wait()
+                    self._wait(landed())
 
         return wait
+
+    def _wait(self, work: Any) -> None:
+        """Over Gloo with our own patience: that of its connections never changes. NCCL would wait on the host then."""
+        if self._device.type == "cuda":
+            work.wait()
+        else:
+            work.wait(timedelta(seconds=self._patience_s))
 
     def _posted(self, tensor: Tensor, peer: int) -> Callable[[], Any]:
         """Sends without waiting, when the tensor would be at the other end; returns what
@@ -186,8 +203,9 @@ class TorchGroup:
         stream, ready = self._aside, torch.cuda.current_stream(tensor.device).record_event()
 
         def bring() -> Tensor:
-            here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            # On its card: in a thread of ours, memory would be pinned for the first one, which then holds a context.
             with torch.cuda.stream(stream):
+                here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
                 stream.wait_event(ready)
                 here.copy_(tensor, non_blocking=True)
             stream.synchronize()
@@ -198,12 +216,12 @@ class TorchGroup:
     def send(self, tensor: Tensor, peer: int, kind: str) -> None:
         self._count(tensor, peer, kind)
         with self._named(str(self._members[peer])):
-            dist.send(self._out(tensor), self._members[peer], self._of)
+            self._wait(dist.isend(self._out(tensor), self._members[peer], self._of))
 
     def receive(self, tensor: Tensor, peer: int) -> None:
         inbox = self._inbox(tensor)
         with self._named(str(self._members[peer])):
-            dist.recv(inbox, self._members[peer], self._of)
+            self._wait(dist.irecv(inbox, self._members[peer], self._of))
         if inbox is not tensor:
             tensor.copy_(inbox)
 
@@ -247,6 +265,13 @@ class TorchGroup:
     def barrier(self) -> None:
         self.share(None)
 
+    def settled(self) -> None:
+        self._patience_s = self._timeout_s
+        # Private, and for years torch's only way: a group of its own would be connected anew.
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=self._timeout_s), self._of)
+        for made in self._made:
+            made.settled()
+
     def twin(self, *, host: bool = False) -> Group:
         return self._new(self._members, "gloo" if host else "")
 
@@ -258,10 +283,12 @@ class TorchGroup:
             of = dist.new_group(
                 members,
                 backend=backend or dist.get_backend(),
-                timeout=timedelta(seconds=self._timeout_s),
+                timeout=timedelta(seconds=self._patience_s),
                 use_local_synchronization=True,
             )
-        return TorchGroup(timeout_s=self._timeout_s, link=self._link, traffic=self.traffic, of=of, members=members)
+        made = TorchGroup(timeout_s=self._timeout_s, link=self._link, traffic=self.traffic, of=of, members=members)
+        self._made.append(made)
+        return made
 
     def _count(self, tensor: Tensor, peer: int, kind: str) -> None:
         self.traffic.add(kind, self._members[peer], tensor.numel() * tensor.element_size())

@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 from gpu_baselines import runner
 from gpu_baselines.clock import Clock
-from gpu_baselines.group import TorchGroup
+from gpu_baselines.group import SETUP_S, TorchGroup
 from gpu_baselines.network_links import Link
 from gpu_baselines.run import Run
 from siafu import config as configs
@@ -112,7 +112,7 @@ def _serve(args: argparse.Namespace, rank: int, begun: float) -> None:
             transport,
             rank=rank,
             world_size=size,
-            timeout=timedelta(seconds=baseline.timeout_s),
+            timeout=timedelta(seconds=max(SETUP_S, baseline.timeout_s)),
             device_id=device if transport == "nccl" else None,
             store=_store(rank, size, baseline.timeout_s),
         )

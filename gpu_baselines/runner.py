@@ -55,6 +55,7 @@ class Runner:
         self.progress = Progress()
         self._stopping = Stopping(run.config.train.stop_on)
         self._best_weights: dict[str, Any] = {}
+        self._settled = False  # whether an epoch is through, in which the last of what is slow once was made
         if resume:
             self._resume()
         now = time.monotonic()
@@ -102,6 +103,9 @@ class Runner:
         spent["compute"] = epoch_s - sum(spent.values())
         sent = self._sent_since(before)
         told = run.group.share([epoch_s, spent, sent])
+        if not self._settled:
+            self._settled = True
+            run.group.settled()
         if not math.isfinite(loss):
             raise Diverged(f"epoch {progress.epoch}: the loss is {loss}; {nan_advice(progress.epoch)}")
         seconds = {phase: float(np.mean([one[1].get(phase, 0.0) for one in told])) for phase in PHASES}

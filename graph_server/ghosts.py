@@ -19,8 +19,10 @@ from graph_server.scheduler import Crossing
 from siafu import ops
 from siafu.address import Send, graph_server
 from siafu.errors import RemoteProtocolError
+from siafu.graph import NONE, TRAIN
 from siafu.shards import Shard
 from siafu.sparse import Array, EdgeRows, Rows, stack
+from siafu.tasks import Lane
 from siafu.wire import ConstantRows, GhostMap
 
 
@@ -40,24 +42,29 @@ class Reading:
         return total / max(int(self.counts[epoch_of[self.sources] >= epoch].sum()), 1) if total else 1.0
 
 
+def counts(lane: Lane, split: Array) -> Array:
+    """Bool, of vertices with these roles: those whose outputs the lane wants. They train, or they are judged."""
+    return np.asarray(split == TRAIN if lane is Lane.TRAIN else split != NONE)
+
+
 class Ghosts:
     """Keys of the tables: ``False`` forward, ``True`` backward."""
 
-    def __init__(self, shard: Shard, intervals: list[int], bounds: Bounds, train: Array, *, wants_features: bool):
-        """``train``: bool ``[n]``, the training vertices."""
+    def __init__(self, shard: Shard, intervals: list[int], bounds: Bounds, split: Array, *, wants_features: bool):
+        """``split``: uint8 ``[n]``, the vertices' roles."""
         self.shard, self.intervals, self.bounds, self.wants_features = shard, intervals, bounds, wants_features
-        self.train = train
+        self.split = split
         self.needed = {b: needed_rows(shard, bounds, backward=b) for b in (False, True)}
         self._places = {b: GhostPlaces(shard, intervals[0], bounds, backward=b) for b in (False, True)}
         # All mutable state:
-        self.trains = np.zeros(len(shard.ghosts_out), np.bool_)  # of the ghosts backwards: which are training vertices
+        self._roles = np.zeros(len(shard.ghosts_out), np.uint8)  # of the ghosts backwards
         self._maps_due = (shard.num_partitions - 1) * len(intervals) * 2
         self._wanting: set[int] = set()  # peers that want features
         # a peer's interval -> features of those of its vertices that are ghosts here
         self._features: dict[int, Rows] = {}
-        # What the loss alone reads, once all maps are in: bool [n + ghosts], and as ``needed``.
-        self._read: dict[bool, Array] = {}
-        self._needed_by_loss: dict[bool, dict[int, list[Array]]] = {}
+        # By lane, what vertices that count alone read, once all maps are in: bool [n + ghosts], and as ``needed``.
+        self._read: dict[Lane, dict[bool, Array]] = {}
+        self._needed_by_loss: dict[Lane, dict[bool, dict[int, list[Array]]]] = {}
 
     # --- 1 ------------------------------------------------------------------------------------------------------------
 
@@ -72,7 +79,7 @@ class Ghosts:
                     interval,
                     self.wants_features,
                     vertices[start + rows].astype(np.int64),
-                    self.train[start + rows],
+                    self.split[start + rows],
                 ),
             )
             for backward, plan in self.needed.items()
@@ -83,13 +90,13 @@ class Ghosts:
     def add_map(self, message: GhostMap) -> None:
         places = self._places[message.backward]
         places.add(message.server, message.interval, message.vertices)
-        if message.trains.shape != message.vertices.shape:
+        if message.roles.shape != message.vertices.shape:
             raise RemoteProtocolError(
-                f"graph_server {message.server}: {len(message.trains)} flags of {len(message.vertices)} vertices"
+                f"graph_server {message.server}: {len(message.roles)} roles of {len(message.vertices)} vertices"
             )
         if message.backward and len(message.vertices):
             place = np.asarray(places.places[message.interval])
-            self.trains[place - len(self.shard.vertices)] = message.trains
+            self._roles[place - len(self.shard.vertices)] = message.roles
         if message.wants_features:
             self._wanting.add(message.server)
         self._maps_due -= 1
@@ -101,40 +108,45 @@ class Ghosts:
 
     # --- 2 ------------------------------------------------------------------------------------------------------------
 
-    def map_loss(self) -> None:
-        """All maps are in: what does the loss read? Both ends of an edge find the same, so that nothing more is told.
+    def counts(self, lane: Lane) -> Array:
+        """Bool ``[n + g]``, of inner vertices and of the ghosts backwards: those that count, once all maps are in."""
+        return counts(lane, np.append(self.split, self._roles))
 
-        Forward the rows with an edge into a training vertex; backward, where others are zero, training vertices' own.
+    def map_loss(self, lane: Lane) -> None:
+        """All maps are in: what do the lane's vertices that count read? Both ends of an edge find the same, so that
+        nothing more is told.
+
+        Forward the rows with an edge into such a vertex; backward, where others are zero, such vertices' own.
         """
-        feeds = ghosts_into(self.shard, self.train)
-        self._read = {
-            False: np.append(np.ones(len(self.train), np.bool_), feeds),
-            True: np.append(self.train, self.trains),
+        every = self.counts(lane)
+        own, ghosts = np.split(every, [len(self.split)])
+        self._read[lane] = {
+            False: np.append(np.ones(len(own), np.bool_), ghosts_into(self.shard, own)),
+            True: every,
         }
-        self._needed_by_loss = {
-            False: needed_rows(self.shard, self.bounds, backward=False, read=self.trains),
+        self._needed_by_loss[lane] = {
+            False: needed_rows(self.shard, self.bounds, backward=False, read=ghosts),
             True: {
-                peer: [
-                    rows[self.train[start + rows]] for (start, _), rows in zip(self.bounds, by_interval, strict=True)
-                ]
+                peer: [rows[own[start + rows]] for (start, _), rows in zip(self.bounds, by_interval, strict=True)]
                 for peer, by_interval in self.needed[True].items()
             },
         }
 
-    def places(self, *, backward: bool, of_loss: bool = False) -> dict[int, slice | Array]:
+    def places(self, *, backward: bool, of_loss: Lane | None = None) -> dict[int, slice | Array]:
         """Interval, own or a peer's -> where its rows stand in a base array of inner vertices followed by ghosts.
-        ``of_loss``: of ghosts only those that the loss reads, maybe none; the others' rows do not travel."""
+        ``of_loss``: of ghosts only those that this lane's vertices that count read, maybe none; the others' rows do not
+        travel."""
         places = self._places[backward].places
-        if not of_loss:
+        if of_loss is None:
             return places
-        read = self._read[backward]
+        read = self._read[of_loss][backward]
         return {i: place if isinstance(place, slice) else place[read[place]] for i, place in places.items()}
 
-    def rows_for(self, peer: int, local: int, *, backward: bool, of_loss: bool) -> Array | None:
+    def rows_for(self, peer: int, local: int, *, backward: bool, of_loss: Lane | None) -> Array | None:
         """Rows of the partition, those of a local interval, that the peer gets; None: it has none of them as ghosts."""
         if not len(self.needed[backward][peer][local]):
             return None
-        needed = self._needed_by_loss if of_loss else self.needed
+        needed = self.needed if of_loss is None else self._needed_by_loss[of_loss]
         return np.asarray(self.bounds[local][0] + needed[backward][peer][local])
 
     def num_rows(self, *, backward: bool) -> int:

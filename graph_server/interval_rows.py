@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from siafu import kernels
+from siafu import kernels, views
 from siafu.graph import TRAIN
 from siafu.models.staged import among_all, chosen
 from siafu.shards import Shard
 from siafu.sparse import Array, Rows, TaskRows
 from siafu.tasks import Lane, Program, Step, TaskId
+from siafu.wire import Subset
+
+#: Marks of steps that compute on some rows of each interval alone.
+Mark = Literal["feeds_loss", "judged"]
+MARKS: tuple[Mark, ...] = ("feeds_loss", "judged")
+#: Workers keep constants by these names, whichever lane they are of.
+_SUBSETS: Mapping[tuple[Lane, Mark], Subset] = {
+    (Lane.TRAIN, "feeds_loss"): "feeding",
+    (Lane.EVAL, "feeds_loss"): "feeding judged",
+    (Lane.EVAL, "judged"): "judged",
+}
 
 
 class IntervalRows:
@@ -22,32 +33,41 @@ class IntervalRows:
         self._first = intervals[0]
         # All mutable state:
         self.constants: dict[Lane, list[dict[str, Rows]]] = {}  # by interval; set once
-        self._feeding: list[tuple[Array, dict[str, Rows]]] = []  # by interval: which rows, and their constants
+        # Subset of the rows -> by interval: which rows, and their constants.
+        self._chosen: dict[Subset, list[tuple[Array, dict[str, Rows]]]] = {}
         self._slots: dict[tuple[Lane, int], dict[str, TaskRows]] = {(x, i): {} for x in Lane for i in intervals}
 
     def fixed(self, task: TaskId) -> dict[str, Rows]:
         """What never changes of the task's interval."""
         return self.constants[task.lane][task.interval - self._first]
 
-    def choose_feeding(self, feeds: Array, bounds: Sequence[tuple[int, int]], program: Program) -> None:
-        """``feeds``: bool ``[n]``, the rows that the loss's gather reads. Constants of steps that feed it are cut out
-        once, and held beside those of all rows."""
-        read = {slot for step in program.steps if step.feeds_loss for slot in step.reads}
-        for (start, stop), constants in zip(bounds, self.constants[Lane.TRAIN], strict=True):
-            which = feeds[start:stop]
-            self._feeding.append((which, chosen(which, {s: rows for s, rows in constants.items() if s in read})))
+    def choose(self, lane: Lane, mark: Mark, which: Array, bounds: Sequence[tuple[int, int]], program: Program) -> None:
+        """Steps with this mark compute on the rows ``which``, bool ``[n]``. Their constants are cut out once, and held
+        beside those of all rows: nothing is chosen where so many rows are not worth a copy."""
+        read = {slot for step in program.steps if getattr(step, mark) for slot in step.reads}
+        if not read or views.share_that_feeds(float(which.mean())) == 1.0:
+            return
+        kept = self._chosen[_SUBSETS[lane, mark]] = []
+        for (start, stop), constants in zip(bounds, self.constants[lane], strict=True):
+            mine = which[start:stop]
+            kept.append((mine, chosen(mine, {s: rows for s, rows in constants.items() if s in read})))
 
-    def chooses(self, step: Step) -> bool:
-        """Whether the step computes on some rows of each interval alone."""
-        return step.feeds_loss and bool(self._feeding)
+    def subset(self, lane: Lane, step: Step) -> Subset:
+        """On which rows of each interval the step computes; "": on all."""
+        for mark in MARKS:
+            if getattr(step, mark) and (name := _SUBSETS[lane, mark]) in self._chosen:
+                return name
+        return ""
 
     def read_by(self, task: TaskId, step: Step) -> dict[str, TaskRows]:
         """What a tensor step reads, of the rows that it computes on."""
         held = self.of(task)
-        if not self.chooses(step):
+        subset = self.subset(task.lane, step)
+        if not subset:
             return {slot: held[slot] for slot in step.reads}
-        which, known = self._feeding[task.interval - self._first]
-        return {**chosen(which, {slot: held[slot] for slot in step.reads if slot not in known}), **known}
+        which, known = self._chosen[subset][task.interval - self._first]
+        mine = {slot: rows for slot, rows in known.items() if slot in step.reads}
+        return {**chosen(which, {slot: held[slot] for slot in step.reads if slot not in mine}), **mine}
 
     def of(self, task: TaskId) -> dict[str, TaskRows]:
         """Everything that the task's interval holds now."""
@@ -59,8 +79,8 @@ class IntervalRows:
     def put(self, task: TaskId, step: Step, made: Mapping[str, Any]) -> None:
         """Takes the slots that a step has written, or added to: where it computed on some rows, zero in all others."""
         slots = self._slots[task.lane, task.interval]
-        if self.chooses(step):
-            made = among_all(made, self._feeding[task.interval - self._first][0])
+        if subset := self.subset(task.lane, step):
+            made = among_all(made, self._chosen[subset][task.interval - self._first][0])
         for name, rows in made.items():
             slots[name] = np.asarray(slots[name]) + rows if name in step.adds else rows
 

@@ -24,7 +24,7 @@ from graph_server.backends import Action, Backend, Completed, Compute, Job, Keep
 from graph_server.buffers import PublishedSlot, StalePolicy
 from graph_server.evaluation import Evaluation
 from graph_server.exchange import bounds_of
-from graph_server.ghosts import Ghosts, Reading
+from graph_server.ghosts import Ghosts, Reading, counts
 from graph_server.interval_rows import IntervalRows, constants_of
 from graph_server.lambdas.step_times import Timesheet, name_of
 from graph_server.layer_zero import Kept, aggregate
@@ -40,7 +40,6 @@ from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError
 from siafu.evaluation import EvaluatedEpochs, rounds
-from siafu.graph import TRAIN
 from siafu.models import Model
 from siafu.ops import BFLOAT16
 from siafu.processor import PROCESSOR
@@ -98,7 +97,7 @@ class Partition:
             known = self.kept.load()
             self._aggregates = {} if known is None else dict.fromkeys(Lane, known)
         wants_features = bool(self.of_features) and not self._aggregates
-        self.ghosts = Ghosts(shard, self.intervals, self.bounds, self.split == TRAIN, wants_features=wants_features)
+        self.ghosts = Ghosts(shard, self.intervals, self.bounds, self.split, wants_features=wants_features)
         self.ledger = Ledger(self.index, self.intervals, config.servers.param_servers)
         self.timesheet = Timesheet()
         self.schedulers: dict[Lane, Scheduler] = {}  # from the moment the peers' maps are in
@@ -205,11 +204,11 @@ class Partition:
         train = self.config.train
         if Lane.TRAIN in self.lanes:
             self._read_along(self._operators.along[Lane.TRAIN], of_loss=False)
-            if any(step.of_loss for step in self.programs[Lane.TRAIN].steps):
-                self.ghosts.map_loss()
         pipe = train.mode != "async"
         for lane in self.lanes:
             epochs = range(train.epochs) if lane is Lane.TRAIN else self.evaluated
+            if any(step.of_loss for step in self.programs[lane].steps):
+                self.ghosts.map_loss(lane)
             self._make_buffers(lane)
             self.schedulers[lane] = Scheduler(
                 self.programs[lane],
@@ -235,7 +234,7 @@ class Partition:
         for slot, pc in self.programs[lane].publisher.items():
             step = self.programs[lane][pc]
             backward = step.backward
-            places = self.ghosts.places(backward=backward, of_loss=step.of_loss)
+            places = self.ghosts.places(backward=backward, of_loss=lane if step.of_loss else None)
             kind = "use"
             if lane is Lane.TRAIN and train.mode == "async":
                 kind = train.stale_gradients if backward else train.stale_rows
@@ -276,25 +275,30 @@ class Partition:
                 (-1,),
                 lambda: lambda: (
                     aggregates(),
-                    self._operators.edges_of_loss(np.append(self.split == TRAIN, self.ghosts.trains)),
+                    {lane: self._operators.edges_of_loss(lane, self.ghosts.counts(lane)) for lane in self.lanes},
                 ),
                 self._set_constants,
             )
         ]
 
-    def _set_constants(self, made: tuple[dict[Lane, Rows], Shard | None]) -> list[Action]:
-        """Layer 0's aggregates, ``[n, F]``, and the edges of the loss. What never changes is cut into intervals, and
-        that was all."""
+    def _set_constants(self, made: tuple[dict[Lane, Rows], dict[Lane, Shard | None]]) -> list[Action]:
+        """Layer 0's aggregates, ``[n, F]``, and the edges of marked gathers. What never changes is cut into intervals,
+        and that was all."""
         aggregates, of_loss = made
         self._aggregates = {}
-        if of_loss is not None:
-            self._operators.add(of_loss)
-            self._read_along(of_loss, of_loss=True)
         self.rows.constants = constants_of(
             self.shard, self.split, self.bounds, self.programs, self.lanes, aggregates, self.of_features, self.storage
         )
-        if of_loss is not None and (feeds := self._operators.feeding(of_loss, self.split == TRAIN)) is not None:
-            self.rows.choose_feeding(feeds, self.bounds, self.programs[Lane.TRAIN])
+        for lane, along in of_loss.items():
+            counted = counts(lane, self.split)
+            if along is not None:
+                self._operators.add(lane, along)
+                if lane is Lane.TRAIN:
+                    self._read_along(along, of_loss=True)
+                feeds = self._operators.feeding(along, counted)
+                self.rows.choose(lane, "feeds_loss", feeds, self.bounds, self.programs[lane])
+            if self.config.servers.backend != "gpu":
+                self.rows.choose(lane, "judged", counted, self.bounds, self.programs[lane])
         return [Send(COORDINATOR, Ready("graph_server", self.index))]
 
     # --- epochs -----------------------------------------------------------------------------------------------------
@@ -455,7 +459,7 @@ class Partition:
         slot = self.published[task.lane, str(step.publishes)]
         local = task.interval - self.intervals[0]
         plans = {
-            peer: self.ghosts.rows_for(peer, local, backward=step.backward, of_loss=step.of_loss)
+            peer: self.ghosts.rows_for(peer, local, backward=step.backward, of_loss=task.lane if step.of_loss else None)
             for peer in self.ghosts.needed[step.backward]
         }
         needed = {peer: rows for peer, rows in plans.items() if rows is not None}
@@ -568,7 +572,7 @@ class Partition:
         # What a worker keeps has one name in both lanes: an aggregate along other edges is sent each time.
         differs = self.of_features if task.lane is Lane.EVAL and not self._operators.one_view else None
         fixed = tuple(slot for slot in step.reads if slot in constants and slot != differs)
-        subset = "feeding" if self.rows.chooses(step) else ""
+        subset = self.rows.subset(task.lane, step)
         tensor_task = TensorTask(task, step, self._priority(task), server, wanted, fixed, subset)
         following = self._tensor_task_after(task)
         expected = self.backend.expect(following, self.now) if following is not None else []
@@ -585,7 +589,7 @@ class Partition:
             self.ledger[task.epoch].losses[task.interval] += result.loss
         self.rows.put(task, step, result.rows)
         if task.lane is Lane.EVAL and task.pc == len(self.programs[Lane.EVAL]) - 1:
-            return [self._count(task, result.rows[step.writes[0]])]
+            return [self._count(task, self.rows.of(task)[step.writes[0]])]
         return self._done(task)
 
     def _count(self, task: TaskId, outputs: TaskRows) -> Action:

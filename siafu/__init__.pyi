@@ -632,7 +632,8 @@ def train_baseline(
     ranks: number of processes; each uses a GPU if there is one
     device: auto: cuda if there is a GPU
     transport: auto: nccl if every rank has its own GPU, else gloo
-    timeout_s: a rank that others wait for longer than this many seconds is lost
+    timeout_s: a rank that others wait for longer than this many seconds is lost; ten minutes until the first
+        epoch is over
     link_rate: emulated bytes per second of each rank's link; 0: no limit
     link_delay: emulated one-way delay of each link
     norm: batch: normalise hidden layers over all vertices of all ranks (SyncBN)

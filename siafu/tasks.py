@@ -59,12 +59,15 @@ class Step:
     factor: float = 1.0  # linear GA: of what is gathered
     own: float = 1.0  # linear GA: of the interval's own slots in ``reads``, which are added; SC: of what it adds
     adds: tuple[str, ...] = ()  # those of ``writes`` that are added to what the slot holds already
-    #: Only training vertices matter (ADR 0038): SC: rows with an edge into one are read; GA: their sums alone are;
-    #: SC', GA': their rows alone are not zero.
+    #: Only vertices that count matter: in training those that train (ADR 0038), in evaluation those that are judged
+    #: (ADR 0040). SC: rows with an edge into one are read; GA: their sums alone are; SC', GA': their rows alone are not
+    #: zero.
     of_loss: bool = False
-    #: AV, AV': only rows that the loss's gather reads matter, those with an edge into a training vertex and its own: of
+    #: AV, AV': only rows that such a gather reads matter, those with an edge into a vertex that counts and its own: of
     #: all others nobody reads what is made, and the gradients are zero (ADR 0039).
     feeds_loss: bool = False
+    #: The evaluation's last AV: only rows of judged vertices matter (ADR 0040).
+    judged: bool = False
 
     @cached_property
     def name(self) -> str:

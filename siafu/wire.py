@@ -39,7 +39,7 @@ from siafu.processor import UNKNOWN
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows, TaskRows
 from siafu.tasks import Lane, TaskId
 
-MAGIC, VERSION = b"SIAF", 10
+MAGIC, VERSION = b"SIAF", 11
 RUN_ID_BYTES = 8
 _LEAD = struct.Struct(f"<4sBB{RUN_ID_BYTES}sQ")  # of frame 0; the crc32 follows
 _CRC = struct.Struct("<I")
@@ -58,7 +58,9 @@ _LANES = tuple(lane.value for lane in Lane)
 Tensor = Array
 Tensors = dict[str, TaskRows]
 LaneName = str  # the value of a Lane
-Subset = str  # of an interval's rows: "" (all), "training" (vertices), "feeding" (those that the loss's gather reads)
+#: Of an interval's rows: "" (all), "training" (vertices), "feeding" (those that the loss's gather reads), "judged"
+#: (vertices), "feeding judged" (those that the evaluation's last gather reads).
+Subset = str
 TENSOR, TENSORS, LANE = "Tensor", "Tensors", "LaneName"  # as they stand in annotations
 Frame = bytes | bytearray | memoryview
 Checksum = Callable[[Frame], int]
@@ -293,7 +295,7 @@ class GhostMap(Message):
     interval: int  # global number
     wants_features: bool
     vertices: Tensor  # i8 [n]
-    trains: Tensor  # bool [n]: which of them are training vertices, whose rows alone come where only the loss gathers
+    roles: Tensor  # u1 [n]: what each is for (siafu.graph). Where only vertices that count gather, no others' rows come
 
 
 @message(31)

@@ -2,9 +2,9 @@
 
     SIAFU_DATA=… python -m benchmarks.acceptance.ghosts
 
-METIS, into 2, 8 and 16 parts; and the shares of them, and of all vertices, whose rows the loss's gather reads
-(docs/adr/0038, 0039). Exit code 1 if half of the predicted numbers are not within 20%, or one is off by more than 1.75
-times.
+METIS, into 2, 8 and 16 parts; and the shares of them, and of all vertices, whose rows the loss's gather reads, and the
+evaluation's last (docs/adr/0038, 0039, 0040). Exit code 1 if half of the predicted numbers are not within 20%, or one
+is off by more than 1.75 times.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
 from statistics import fmean, median
 
 import numpy as np
@@ -23,12 +23,12 @@ from rich.table import Table
 from cost_planner import reach
 from cost_planner.plan import graphs
 from graph_server.exchange import ghosts_into
+from graph_server.ghosts import counts
 from run_coordinator import prepared
 from siafu.config import Config
-from siafu.graph import TRAIN
 from siafu.shards import Manifest, Shard, ShardSet
 from siafu.sparse import Array
-from siafu.tasks import Kind, Step
+from siafu.tasks import Kind, Lane, Step
 
 GRAPHS = (
     "cora",
@@ -48,6 +48,16 @@ HALF_WITHIN, ALL_WITHIN = 1.2, 1.75
 
 
 @dataclass(frozen=True)
+class Read:
+    """What vertices that count read, as it is and as a plan has it."""
+
+    ghosts: float  # share of them
+    planned_ghosts: float
+    feeds: float  # share of all vertices
+    planned_feeds: float
+
+
+@dataclass(frozen=True)
 class Row:
     """One cut; ghosts are of a part, on average."""
 
@@ -58,10 +68,7 @@ class Row:
     ghosts: float
     planned: float
     shared: float  # random remote ends over ghosts
-    read: float  # by the loss: share of the ghosts
-    planned_read: float
-    feeds: float  # share of all vertices
-    planned_feeds: float
+    read: Mapping[str, Read]  # by lane: by the loss, or by judged vertices
 
     @property
     def off(self) -> float:
@@ -93,7 +100,9 @@ def _rows(name: str) -> Iterator[Row]:
         manifest = shards.manifest
         real, planned = _ghosts(manifest), _ghosts(foreseen.manifest(parts))
         cut, shared = manifest.cut_edges / manifest.num_edges, graphs.of_manifest(manifest).shared
-        yield Row(name, parts, cut, foreseen.crossing(parts), real, planned, shared, *_read(shards))
+        yield Row(
+            name, parts, cut, foreseen.crossing(parts), real, planned, shared, {x.value: _read(shards, x) for x in Lane}
+        )
 
 
 def _cut(name: str, parts: int) -> ShardSet:
@@ -101,20 +110,18 @@ def _cut(name: str, parts: int) -> ShardSet:
     return ShardSet.open(prepared.shards_of(config))
 
 
-def _read(shards: ShardSet) -> tuple[float, float, float, float]:
-    """Of all ghosts those with an edge into a training vertex, and of all vertices those that the loss reads; each as
-    it is and as a plan has it of these counts."""
+def _read(shards: ShardSet, lane: Lane) -> Read:
     manifest, parts = shards.manifest, [shards.partition(p) for p in range(shards.manifest.num_partitions)]
-    trains = [np.asarray(part.split[:, 0]) == TRAIN for part in parts]
+    counted = [counts(lane, np.asarray(part.split[:, 0])) for part in parts]
     number = sum(len(part.ghosts_in) for part in parts)
-    read = sum(int(ghosts_into(part, train).sum()) for part, train in zip(parts, trains, strict=True))
-    share = sum(int(train.sum()) for train in trains) / manifest.num_vertices
+    read = sum(int(ghosts_into(part, mine).sum()) for part, mine in zip(parts, counted, strict=True))
+    share = reach.share_that_counts(manifest, 0, lane)
     step = Step(Kind.SC, 0, of_loss=True)
-    roles = np.zeros(manifest.num_vertices, bool)
-    for part, train in zip(parts, trains, strict=True):
-        roles[part.vertices] = train
-    feeds = sum(_num_feeding(part, train, roles) for part, train in zip(parts, trains, strict=True))
-    return (
+    of_all = np.zeros(manifest.num_vertices, bool)
+    for part, mine in zip(parts, counted, strict=True):
+        of_all[part.vertices] = mine
+    feeds = sum(_num_feeding(part, mine, of_all) for part, mine in zip(parts, counted, strict=True))
+    return Read(
         read / number,
         reach.share_of_ghosts(step, share, manifest.cut_edges / number),
         feeds / manifest.num_vertices,
@@ -122,12 +129,12 @@ def _read(shards: ShardSet) -> tuple[float, float, float, float]:
     )
 
 
-def _num_feeding(part: Shard, train: Array, roles: Array) -> int:
-    """``roles``: of all vertices, whether they train."""
-    ends = roles[np.append(part.vertices, part.ghosts_out)]  # of the columns of out-edges
+def _num_feeding(part: Shard, mine: Array, of_all: Array) -> int:
+    """``mine``: of the part's vertices, whether they count; ``of_all``: of all vertices."""
+    ends = of_all[np.append(part.vertices, part.ghosts_out)]  # of the columns of out-edges
     edges = part.out_edges
-    rows = np.repeat(np.arange(len(train)), np.diff(edges.indptr))
-    feeds = train.copy()
+    rows = np.repeat(np.arange(len(mine)), np.diff(edges.indptr))
+    feeds = mine.copy()
     feeds[rows[ends[np.asarray(edges.indices)]]] = True
     return int(feeds.sum())
 
@@ -148,13 +155,17 @@ def _show(rows: Sequence[Row]) -> None:
         "planned",
         "feed it",
         "planned",
+        "read by the judged",
+        "planned",
+        "feed them",
+        "planned",
     )
     table = Table("graph", "parts", *heads)
     for row in rows:
         cuts, ghosts = (f"{row.cut:.3f}", f"{row.planned_cut:.3f}"), (f"{row.ghosts:,.0f}", f"{row.planned:,.0f}")
-        read = [f"{x:.4f}" for x in (row.read, row.planned_read, row.feeds, row.planned_feeds)]
+        read = [f"{x:.4f}" for lane in Lane for x in astuple(row.read[lane.value])]
         table.add_row(row.graph, str(row.parts), *cuts, *ghosts, f"{row.planned / row.ghosts:.2f}", *read)
-    Console(width=150).print(table)
+    Console(width=200).print(table)
 
 
 if __name__ == "__main__":

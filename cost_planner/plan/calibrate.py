@@ -153,7 +153,7 @@ def measured(source: str, setting: Setting, epochs: int, more: Mapping[str, Any]
     shards = ShardSet.open(prepared.shards_of(config))
     spec = ModelSpec.of(config, shards.manifest)
     seen = observed(source, {**setting.settings, **(more or {})}, epochs)
-    return Measured(setting, config, spec, Counts.of(shards.manifest), seen)
+    return Measured(setting, config, spec, Counts.of(shards.manifest, config.data.split), seen)
 
 
 def calibrate(

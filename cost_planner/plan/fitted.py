@@ -52,7 +52,15 @@ class Fitted:
         config = replace(config, train=train)
         trains = tuple(replace(train, mode=mode, staleness=staleness) for mode, staleness in asked.modes)
         gib = _memory_gib(config, replace(manifest, partitions=(largest,)), threads)
-        return cls(config, manifest, Counts.of(manifest), shard_bytes, (config, manifest, largest), gib, trains)
+        return cls(
+            config,
+            manifest,
+            Counts.of(manifest, config.data.split),
+            shard_bytes,
+            (config, manifest, largest),
+            gib,
+            trains,
+        )
 
 
 def _memory_gib(config: Config, largest: Manifest, threads: int) -> dict[str, float]:

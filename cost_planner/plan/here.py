@@ -81,7 +81,7 @@ def predicted(
 ) -> Here:
     """Of a run on these shards, or on those that the manifest says there would be."""
     config = config.replace({"train.intervals": intervals.of(config, manifest)})
-    spec, counts = ModelSpec.of(config, manifest), Counts.of(manifest)
+    spec, counts = ModelSpec.of(config, manifest), Counts.of(manifest, config.data.split)
     plan = local_plan(config, spec, counts, speeds, bandwidth=bandwidth, cores=cores)
     floors = floors_of(plan)
     sent = sum(work.peers for work in plan.work) * plan.intervals * (plan.servers - 1) * plan.servers

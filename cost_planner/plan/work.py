@@ -105,9 +105,10 @@ class Counts:
     ghosts: float  # rows that come from others
     filled: float = 1.0  # of the features, gathered once, the share that is stored; 1: they are dense
     crossing: float = 1.0  # edges from a ghost, on average
+    judged: float = 1.0  # share of the vertices that evaluations judge
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Counts:
+    def of(cls, manifest: Manifest, split: int = 0) -> Counts:
         entries = manifest.partitions
         filled = 1.0
         if manifest.sparse_features:
@@ -121,6 +122,7 @@ class Counts:
             float(np.mean([entry.ghosts_in for entry in entries])),
             filled,
             sum(entry.cut_edges for entry in entries) / max(1, sum(entry.ghosts_in for entry in entries)),
+            reach.share_that_counts(manifest, split, Lane.EVAL),
         )
 
 
@@ -163,11 +165,11 @@ def work_of(
             return 2 * products[step.layer] * speeds.flop_ns
         return counts.filled * products[step.layer] * speeds.value_ns
 
-    train = model.spec.num_train / (counts.parts * counts.vertices)
-
+    train = model.spec.num_train / (counts.parts * counts.vertices) if lane is Lane.TRAIN else counts.judged
+    judged = views.share_that_feeds(train)
     feeding = views.share_that_feeds(reach.share_that_feeds(train, counts.edges / max(1.0, counts.vertices)))
     if card is not None:  # all edges are gathered along, and all rows read
-        feeding = 1.0
+        feeding = judged = 1.0
 
     def passed(step: Step) -> float:
         """Edges that a gather passes along."""
@@ -177,7 +179,7 @@ def work_of(
     def tensor(step: Step) -> StepWork:
         times = 1 + step.has_gradient * (1 + bool(step.writes))  # nobody wants the gradient of features
         # The loss is computed of training vertices alone, what comes before it of those that its gather reads.
-        trains = train if "train" in step.reads else feeding if step.feeds_loss else 1.0
+        trains = train if "train" in step.reads else feeding if step.feeds_loss else judged if step.judged else 1.0
         values = trains * nbytes((*step.reads, *step.writes)) / item
         weights = float(nbytes_of[step.layer])
         if card is not None:

@@ -1,5 +1,5 @@
-"""The operators of one partition: of every name in a lane's program, and apart from them those that the loss gathers
-with (docs/adr/0038)."""
+"""The operators of one partition: of every name in a lane's program, and apart from them those that only
+vertices that count gather with (docs/adr/0038, 0040)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OperatorTable:
         self._steps = {lane: programs[lane].steps for lane in lanes}
         self.one_view = edge_types != "inductive"  # whether both lanes look along the same edges
         self.along: dict[Lane, Shard] = {}
-        self.made: dict[tuple[Lane, str, bool], Operator] = {}  # by lane, name, and whether of the loss alone
+        self.made: dict[tuple[Lane, str, bool], Operator] = {}  # by lane, name, and whether step.of_loss
         for lane in lanes:
             same = Lane.TRAIN in self.along and self.one_view
             self.along[lane] = self.along[Lane.TRAIN] if same else views.view(shard, edge_types, lane)
@@ -47,28 +47,27 @@ class OperatorTable:
     def of(self, lane: Lane, step: Step) -> Operator:
         return self.made[lane, step.operator, step.of_loss]
 
-    def edges_of_loss(self, train: Array) -> Shard | None:
-        """What the loss gathers along, None if it has no gather of its own; ``train``: bool ``[n + ghosts backwards]``,
-        the training vertices. Takes seconds where there are many edges, and changes nothing here."""
-        if not any(step.of_loss for step in self._steps.get(Lane.TRAIN, ())):
+    def edges_of_loss(self, lane: Lane, counts: Array) -> Shard | None:
+        """What the lane's marked steps gather along, None if it has none; ``counts``: bool ``[n + ghosts backwards]``,
+        the vertices that count. Takes seconds where there are many edges, and changes nothing here."""
+        if not any(step.of_loss for step in self._steps[lane]):
             return None
-        every = self.along[Lane.TRAIN]
+        every = self.along[lane]
         # A card's memory is too dear for edges a second time.
-        return every if self._config.servers.backend == "gpu" else views.into_training(every, train)
+        return every if self._config.servers.backend == "gpu" else views.into_training(every, counts)
 
-    def add(self, of_loss: Shard) -> None:
-        """Makes the operators of the loss, which look along these edges."""
-        for name in {step.operator for step in self._steps[Lane.TRAIN] if step.of_loss}:
-            whole = of_loss is self.along[Lane.TRAIN]
-            known = self.made[Lane.TRAIN, name, False]
-            self.made[Lane.TRAIN, name, True] = known if whole else self._build(name, of_loss, Lane.TRAIN)
+    def add(self, lane: Lane, of_loss: Shard) -> None:
+        """Makes the operators of the lane's marked steps, which look along these edges."""
+        for name in {step.operator for step in self._steps[lane] if step.of_loss}:
+            whole = of_loss is self.along[lane]
+            known = self.made[lane, name, False]
+            self.made[lane, name, True] = known if whole else self._build(name, of_loss, lane)
 
-    def feeding(self, of_loss: Shard, train: Array) -> Array | None:
-        """The rows that the loss's gather reads, bool ``[n]``: training vertices, and those with an edge into one.
-        ``train``: bool ``[n]``. None if they are too many to be worth a copy of their constants."""
+    def feeding(self, of_loss: Shard, counts: Array) -> Array:
+        """The rows that marked gathers read, bool ``[n]``: vertices that count, and those with an edge into one.
+        ``counts``: bool ``[n]``."""
         # Where the view has all edges, a row with any counts: those that are read are among them.
-        feeds = train | (np.diff(of_loss.out_edges.indptr) > 0)
-        return feeds if views.share_that_feeds(float(feeds.mean())) < 1.0 else None
+        return counts | (np.diff(of_loss.out_edges.indptr) > 0)
 
     def _build(self, name: str, along: Shard, lane: Lane) -> Operator:
         return operators.build(name, Setting(self._config, self._model, along, lane, self._threads))

@@ -160,7 +160,7 @@ class Staged:
                 forward.append(self._scatter(node))
             forward += self._gather(node, lane)
         if lane is Lane.EVAL:
-            return Program(tuple(forward))
+            return Program(tuple(forward if self.spec.write else self._judged(forward)))
         steps = self._feeding(self._of_loss([*forward, *self._backward_steps(with_weights)]))
         return Program((*steps, Step(Kind.WU, 0)))
 
@@ -278,6 +278,13 @@ class Staged:
         stages = {step.layer for step in steps if feeds(step)}
         tensor = (Kind.AV, Kind.AV_B)
         return [replace(s, feeds_loss=True) if s.kind in tensor and s.layer in stages else s for s in steps]
+
+    def _judged(self, steps: list[Step]) -> list[Step]:
+        """Marks what an evaluation makes of judged vertices alone, where nobody wants the rows of all."""
+        if not self.ends_in_loss:
+            return steps
+        marked = self._feeding(self._of_loss(steps))
+        return [replace(step, judged=True) if step.kind is Kind.AV and self._is_last(step) else step for step in marked]
 
     def _is_last(self, step: Step) -> bool:
         return step.kind in TENSOR_KINDS and step.layer == self.last

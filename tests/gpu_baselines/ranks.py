@@ -107,6 +107,9 @@ class ThreadGroup:
     def barrier(self) -> None:
         self._all(None)
 
+    def settled(self) -> None:
+        pass
+
     def twin(self, *, host: bool = False) -> Group:
         return self.subgroup(range(self.size))
 

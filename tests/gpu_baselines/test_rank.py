@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from gpu_baselines.group import TorchGroup
 from gpu_baselines.network_links import Link
 from gpu_baselines.rank import _not_met, _transport
 from gpu_baselines.run import Run
+from siafu import config as configs
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.models import ModelSpec
 from tests.gpu_baselines.ranks import on_ranks
@@ -97,6 +102,72 @@ def test_what_is_posted_is_counted_at_once(backend: str, monkeypatch: pytest.Mon
     rows = torch.zeros(3, 2)
     group.post([rows[:0], rows], [rows[:0], rows], "gradient")
     assert group.traffic.by_link(2) == {"gradient": [0, 24]}
+
+
+def test_ranks_are_patient_until_they_are_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that read its part for longer than ``timeout_s`` was lost before the first epoch."""
+    made: list[timedelta] = []
+
+    def new_group(members: list[int], timeout: timedelta, **_: object) -> int:
+        made.append(timeout)
+        return len(made)
+
+    settled: list[tuple[timedelta, Any]] = []
+    for name, value in {"get_world_size": 2, "get_rank": 0, "get_backend": "gloo"}.items():
+        monkeypatch.setattr(groups.dist, name, lambda *args, value=value: value)
+    monkeypatch.setattr(groups.dist, "new_group", new_group)
+    monkeypatch.setattr(groups.dist.distributed_c10d, "_set_pg_timeout", lambda s, of: settled.append((s, of)))
+    group = TorchGroup(timeout_s=7, link=Link())
+    group.twin().twin()
+    soon, patient = timedelta(seconds=7), timedelta(seconds=groups.SETUP_S)
+    assert (made, settled) == ([patient] * 2, [])
+    group.settled()
+    assert settled == [(soon, None), (soon, 1), (soon, 2)]
+    group.twin()
+    assert made[2] == soon
+
+
+#: A rank whose part is read slowly, or which stands still in its third epoch.
+SLOW = """
+import os, sys, time
+from gpu_baselines import rank
+from gpu_baselines.methods import halo
+read, trained, epochs = halo.load, halo.HaloTraining.epoch, []
+slow = os.environ["RANK"] == "1" and os.environ["SLOW"]
+def load(*args, **settings):
+    time.sleep(4 * (slow == "setup"))
+    return read(*args, **settings)
+def epoch(self, number):
+    epochs.append(number)
+    time.sleep(4 * (slow == "epoch" and len(epochs) == 3))
+    return trained(self, number)
+halo.load, halo.HaloTraining.epoch = load, epoch
+sys.exit(rank.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("slow", ["setup", "epoch"])
+def test_ranks_wait_for_a_slow_start_and_for_no_slow_epoch(slow: str, tmp_path: Path) -> None:
+    config = config_of("vanilla", 2, baseline__timeout_s=1.0, train__epochs=4)
+    shards = prepared(random_graph(4, 40), tmp_path, 2)
+    (tmp_path / "config.toml").write_text(configs.dump(config))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["--config", tmp_path / "config.toml", "--shards", shards.path, "--run-dir", tmp_path / "run"]
+    ranks = []
+    for number in range(2):
+        told = {"SLOW": slow, "RANK": number, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        environment = os.environ | {name: str(value) for name, value in told.items()}
+        command = [sys.executable, "-c", SLOW, *map(str, words)]
+        ranks.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    said = [child.communicate(timeout=120)[1] for child in ranks]
+    if slow == "setup":
+        assert [child.returncode for child in ranks] == [0, 0], said
+    else:
+        assert ranks[0].returncode == 1
+        assert "rank 1 or 1 is lost" in said[0]
 
 
 @pytest.mark.parametrize("rank_here", [0, 1])

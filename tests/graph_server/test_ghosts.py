@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from graph_server.exchange import bounds_of
 from graph_server.ghosts import Ghosts
 from siafu import views
 from siafu.errors import RemoteProtocolError
-from siafu.graph import TRAIN
+from siafu.graph import NONE, TEST, TRAIN, VAL
 from siafu.shards import Edges, Shard
 from siafu.sparse import Array, EdgeRows
 from siafu.tasks import Lane
@@ -22,8 +23,8 @@ from tests.graph_data.graphs import random_graph
 INTERVALS, EPOCH = 3, 5
 
 
-def trains(shard: Shard) -> Array:
-    return np.asarray(shard.split[:, 0]) == TRAIN
+def split_of(shard: Shard) -> Array:
+    return np.asarray(shard.split[:, 0])
 
 
 def edges_to(edges: Edges, bounds: list[tuple[int, int]], interval: int) -> list[int]:
@@ -47,7 +48,7 @@ def test_dropped_rows_are_made_up_for_along_the_edges_that_training_sees(tmp_pat
     view = views.view(shard, shards.manifest.edge_types, Lane.TRAIN)
     if inductive:
         assert 0 < len(view.out_edges.indices) < len(shard.out_edges.indices)
-    ghosts = Ghosts(shard, list(range(INTERVALS)), bounds, trains(shard), wants_features=False)
+    ghosts = Ghosts(shard, list(range(INTERVALS)), bounds, split_of(shard), wants_features=False)
     reading = ghosts.reading(view, loops=loops)
     for interval, (start, stop) in enumerate(bounds):
         edges = edges_to(view.out_edges, bounds, interval)
@@ -61,7 +62,7 @@ def test_dropped_rows_are_made_up_for_along_the_edges_that_training_sees(tmp_pat
 
 def test_only_rows_of_the_features_width_are_features(tmp_path: Path):
     shard = prepare(random_graph(n=40), tmp_path / "shards", parts=2).partition(0)
-    ghosts = Ghosts(shard, [0], bounds_of(len(shard.vertices), 1), trains(shard), wants_features=True)
+    ghosts = Ghosts(shard, [0], bounds_of(len(shard.vertices), 1), split_of(shard), wants_features=True)
     width = shard.features.shape[1]
     rows = np.ones((3, width), np.float32)
     edges = EdgeRows(np.arange(4), rows)
@@ -71,14 +72,18 @@ def test_only_rows_of_the_features_width_are_features(tmp_path: Path):
     ghosts.add_features(ConstantRows(1, 1, {"features": rows}))
 
 
+@pytest.mark.parametrize("lane", Lane)
 @pytest.mark.parametrize("directed", [False, True])
-def test_where_only_the_loss_gathers_the_rows_of_training_vertices_alone_travel(tmp_path: Path, directed: bool):
+def test_where_only_vertices_that_count_gather_no_other_rows_travel(tmp_path: Path, directed: bool, lane: Lane):
+    """In training those that train, in evaluation those with a role."""
+    roles = (TRAIN,) if lane is Lane.TRAIN else (TRAIN, VAL, TEST)
     graph = random_graph(seed=1, n=60, edges=300)
-    shards = prepare(graph, tmp_path / "shards", parts=2, directed=directed)
+    few = np.where(np.arange(60)[:, None] % 2 == 0, graph.split, NONE).astype(np.uint8)  # else nearly all are judged
+    shards = prepare(replace(graph, split=few), tmp_path / "shards", parts=2, directed=directed)
     both = [shards.partition(p) for p in range(2)]
     bounds = [bounds_of(len(shard.vertices), 2) for shard in both]
     here, there = (
-        Ghosts(shard, [2 * p, 2 * p + 1], bounds[p], trains(shard), wants_features=False)
+        Ghosts(shard, [2 * p, 2 * p + 1], bounds[p], split_of(shard), wants_features=False)
         for p, shard in enumerate(both)
     )
     for sender, receiver in ((here, there), (there, here)):
@@ -86,40 +91,45 @@ def test_where_only_the_loss_gathers_the_rows_of_training_vertices_alone_travel(
             assert isinstance(send.message, GhostMap)
             receiver.add_map(send.message)
     for one in (here, there):
-        one.map_loss()
+        one.map_loss(lane)
     shard = both[0]
     split = {int(v): int(role) for one in both for v, role in zip(one.vertices, one.split[:, 0], strict=True)}
-    assert [split[int(v)] == TRAIN for v in shard.ghosts_out] == here.trains.tolist()
+    counted = here.counts(lane)[len(shard.vertices) :]
+    assert [split[int(v)] in roles for v in shard.ghosts_out] == counted.tolist()
     table = np.append(shard.vertices, shard.ghosts_out)  # what stands in a row of the base array
     travelled = 0
     for local in range(2):
-        rows = there.rows_for(0, local, backward=True, of_loss=True)
-        every = there.rows_for(0, local, backward=True, of_loss=False)
+        rows = there.rows_for(0, local, backward=True, of_loss=lane)
+        every = there.rows_for(0, local, backward=True, of_loss=None)
         assert rows is not None
         assert every is not None
         sent = both[1].vertices[rows]
-        assert sent.tolist() == [v for v in both[1].vertices[every] if split[int(v)] == TRAIN]
-        assert table[here.places(backward=True, of_loss=True)[2 + local]].tolist() == sent.tolist()
+        assert sent.tolist() == [v for v in both[1].vertices[every] if split[int(v)] in roles]
+        assert table[here.places(backward=True, of_loss=lane)[2 + local]].tolist() == sent.tolist()
         travelled += len(rows)
     assert 0 < travelled < len(shard.ghosts_out)
     table, travelled = np.append(shard.vertices, shard.ghosts_in), 0
-    into = {int(table[c]) for v in np.flatnonzero(trains(shard)) for c in neighbours(shard.in_edges, v)}
+    into = {
+        int(table[c])
+        for v in np.flatnonzero(here.counts(lane)[: len(shard.vertices)])
+        for c in neighbours(shard.in_edges, v)
+    }
     for local in range(2):
-        rows = there.rows_for(0, local, backward=False, of_loss=True)
-        every = there.rows_for(0, local, backward=False, of_loss=False)
+        rows = there.rows_for(0, local, backward=False, of_loss=lane)
+        every = there.rows_for(0, local, backward=False, of_loss=None)
         if rows is None or every is None:
             assert rows is every
             continue
         sent = both[1].vertices[rows]
         assert sent.tolist() == [v for v in both[1].vertices[every] if int(v) in into]
-        assert table[here.places(backward=False, of_loss=True)[2 + local]].tolist() == sent.tolist()
+        assert table[here.places(backward=False, of_loss=lane)[2 + local]].tolist() == sent.tolist()
         travelled += len(rows)
     assert 0 < travelled < len(shard.ghosts_in)
 
 
-def test_a_map_with_fewer_flags_than_vertices_is_refused(tmp_path: Path):
+def test_a_map_with_fewer_roles_than_vertices_is_refused(tmp_path: Path):
     shard = prepare(random_graph(n=40), tmp_path / "shards", parts=2).partition(0)
-    ghosts = Ghosts(shard, [0], bounds_of(len(shard.vertices), 1), trains(shard), wants_features=True)
+    ghosts = Ghosts(shard, [0], bounds_of(len(shard.vertices), 1), split_of(shard), wants_features=True)
     vertices = np.asarray(shard.ghosts_out[:2], np.int64)
-    with pytest.raises(RemoteProtocolError, match="graph_server 1: 1 flags of 2 vertices"):
-        ghosts.add_map(GhostMap(1, True, 1, False, vertices, np.ones(1, bool)))
+    with pytest.raises(RemoteProtocolError, match="graph_server 1: 1 roles of 2 vertices"):
+        ghosts.add_map(GhostMap(1, True, 1, False, vertices, np.ones(1, np.uint8)))

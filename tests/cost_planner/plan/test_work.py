@@ -76,6 +76,24 @@ def test_stages_before_the_loss_are_counted_on_the_rows_that_it_reads(trains: fl
     assert found.down == pytest.approx(rows * n * 4 * 32, rel=1e-6)
 
 
+def test_evaluations_are_counted_on_the_rows_that_judged_vertices_read():
+    """docs/adr/0040"""
+    counts = replace(Counts.of(SETTING.manifest), judged=0.005, crossing=3.0)
+    whole = replace(counts, judged=1.0)
+    few, every = (work_of(SETTING.config, MODEL, c, Speeds(), Lane.EVAL) for c in (counts, whole))
+    steps = MODEL.program(Lane.EVAL).steps
+    share = reach.share_that_feeds(0.005, counts.edges / counts.vertices)
+    assert share < 0.5
+    only = [work_of(SETTING.config, MODEL, c, replace(NOTHING, flop_ns=1.0), Lane.EVAL) for c in (counts, whole)]
+    for pc, step in enumerate(steps):
+        if step.publishes and step.of_loss:
+            assert few[pc].peers == pytest.approx(reach.share_of_ghosts(step, 0.005, 3.0) * every[pc].peers)
+        if step.judged or step.feeds_loss:
+            wanted = 0.005 if step.judged else share
+            assert only[0][pc].seconds == pytest.approx(wanted * only[1][pc].seconds)
+    assert sum(step.judged for step in steps) == 1
+
+
 def test_processor_seconds_are_linear_in_speeds():
     """What calibration rests on: a step's time is the sum of what each constant alone makes of it."""
     manifest, spec = SETTING.manifest, ModelSpec.of(SETTING.config, SETTING.manifest)
