@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 from graph_data import source_flags
 from graph_data.choice import CHOICES
@@ -16,7 +17,10 @@ from graph_data.inspection.show import show
 from graph_data.orders import ORDERS
 from graph_data.partitioners import PARTITIONERS
 from graph_data.prepare import estimate, prepare
+from graph_data.sources.names import check_files
+from siafu import outputs
 from siafu.errors import ConfigError
+from siafu.parser import show_few
 
 EXAMPLES = """sources:
   digits                         1,797 images of handwritten digits, linked by similarity
@@ -75,6 +79,18 @@ examples:
 """
 
 
+#: What --help ends with; --help-all has ``EXAMPLES``.
+BRIEF = """SOURCE is a name (digits, cora), FILE.npz, a table of edges (FILE.csv, FILE.parquet, a folder
+of them), a graph saved by PyG or DGL, a random one (synthetic:NAME), and others: --help-all lists them.
+
+examples:
+  siafu prepare my_graph.npz --parts 4 --out shards/mine
+  siafu train shards/mine
+  siafu prepare cora --inspect
+  siafu prepare follows.csv --features users.csv --labels users.csv#job --out shards/users
+"""
+#: Flags that the short --help shows.
+COMMON = ("--out", "--parts", "--inspect", "--features", "--labels", "--split")
 TASK_FLAGS: dict[str, tuple[str, type, object, str]] = {  # flag -> what it takes, its type, its default, what that is
     "task": ("node|link", str, "node", "what to predict: labels of vertices, or held-out edges"),
     "val-edges": ("SHARE", float, 0.05, "task link: share of edges held out for validation"),
@@ -148,6 +164,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stream", action="store_true", help="sort on disk, whatever the size")
     source_flags.add_to(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object with the manifest's counts")
+    show_few(parser, BRIEF, COMMON)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -157,6 +174,8 @@ def main(args: argparse.Namespace) -> int:
         return inspect(source, args)
     if args.plot or not args.out:
         raise ConfigError("--plot is for --inspect" if args.plot else "--out DIR is missing: the folder for the shards")
+    outputs.check_folder("--out", Path(args.out).absolute().parent)
+    check_files(source)
     print(f"preparing {source}", file=sys.stderr)
     options = {
         "parts": args.parts,

@@ -69,6 +69,7 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(f"--to {args.to}: {one_of(args.to, SINKS)}")
     if args.parts and args.to != "bsnap":
         raise ConfigError(f"--parts {args.parts} is for --to bsnap, not {args.to}")
+    _check_out(args.out)
     graph = loaded(source_flags.with_options(args.source, source_flags.given(args)))
     before = counts_of(graph)
     _say(f"{graph.name}: {before.line()}")
@@ -103,9 +104,7 @@ def convert(
     ``source``: as for ``prepare``. Raises: DatasetError if the graph is malformed, the folder is
     there and not empty, or cannot be made.
     """
-    outputs.check_folder("out", out)
-    if Path(out).is_dir() and any(Path(out).iterdir()):
-        raise DatasetError(f"{out}: is not empty")
+    _check_out(out)
     graph = loaded(source)
     check(graph)
     checked(graph.features, graph.num_vertices, graph.name)
@@ -124,6 +123,12 @@ def convert(
             raise DatasetError(f"{folder}: cannot be written: {error.strerror}") from None
         raise
     return written
+
+
+def _check_out(out: str | Path) -> None:
+    outputs.check_folder("out", out)
+    if Path(out).is_dir() and any(Path(out).iterdir()):
+        raise DatasetError(f"{out}: is not empty")
 
 
 def _say(line: str) -> None:

@@ -140,7 +140,7 @@ def _fetch_file(file: PublishedFile, draft: Path, progress: Progress, name: str)
 def _progress() -> Progress:
     """On a terminal, a bar per file."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)
     return Progress(*columns, console=console, disable=not console.is_terminal)
 
 

@@ -42,7 +42,7 @@ MEANINGS = ("src", "dst", "weight", "type", "num_edge_types", "ids", "id")
 
 def add_to(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
     """Adds the flags as a group. ``without``: names that are flags of the verb's own."""
-    group = parser.add_argument_group("tables of edges and vertices (siafu prepare --help describes them)")
+    group = parser.add_argument_group("tables of edges and vertices (siafu prepare --help-all describes them)")
     for flag, (takes, what) in SOURCE_FLAGS.items():
         if flag not in without:
             group.add_argument(f"--{flag}", metavar=takes, help=what)

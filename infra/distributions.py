@@ -19,6 +19,7 @@ from pathlib import Path
 from infra import kernels, package
 from infra.imports import ROOT
 from infra.wheels import ARCHITECTURES, Target, our_runtime
+from siafu import outputs
 from siafu.errors import ConfigError, GnnError
 
 GLIBC = 28
@@ -90,6 +91,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--arch", nargs="+", choices=ARCHITECTURES, default=list(ARCHITECTURES))
     parser.add_argument("-o", "--out", type=Path, default=Path("dist"), metavar="FOLDER", help="default: dist")
     args = parser.parse_args(argv)
+    try:
+        outputs.check_folder("--out", args.out)
+    except ConfigError as error:
+        print(f"infra.distributions: {error}", file=sys.stderr)
+        return error.exit_code
     print("siafu: zig compiles the kernels, minutes for each architecture", file=sys.stderr, flush=True)
     try:
         for path in build(args.out, args.arch):

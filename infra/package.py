@@ -35,6 +35,7 @@ from pathlib import Path
 from infra import kernels
 from infra.imports import ROOT, shipped_to_lambda
 from infra.wheels import ARCHITECTURES, RUNTIMES, NoWheelError, Target, minor, our_runtime, wheel
+from siafu import outputs
 from siafu.config import cache_folder
 from siafu.errors import ConfigError, GnnError
 from siafu.kernels import library
@@ -307,6 +308,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args(argv)
     try:
+        if args.output is not None:
+            outputs.check_file("--output", args.output)
         package = build_here() if args.here else build(args.arch, args.runtime)
         if args.output is not None:
             shutil.copyfile(package.path, args.output)

@@ -49,7 +49,7 @@ def train(
 ) -> Run:
     """Trains a model and returns the finished run. In a notebook, progress is shown below the cell.
 
-    source: what to train on; see ``siafu prepare --help``; or a graph in memory, also one of PyG, DGL, NetworkX or
+    source: what to train on; see ``siafu prepare --help-all``; or a graph in memory, also one of PyG, DGL, NetworkX or
     SciPy (``graph_data.objects``), whose shards the cache keeps. config: a Config or a TOML file to start from.
     settings: ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph
     (``run_coordinator.presets``). Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``;
@@ -67,7 +67,7 @@ def train(
     resolved = run_config.resolve("" if in_memory is not None else os.fspath(source), config, settings, short, preset)
     cell = progress.of_notebook(resolved.train.epochs) if on_status is None else None
     on_status = on_status or cell or (lambda status: None)
-    _check_beforehand(resolved)
+    _check_beforehand(resolved, in_memory)
     on_status(Status(phase="preparing"))
     shards_path = prepared.shards_of(resolved, in_memory)
     if in_memory is not None:
@@ -78,12 +78,13 @@ def train(
     return run
 
 
-def _check_beforehand(config: Config) -> None:
+def _check_beforehand(config: Config, in_memory: Any) -> None:
     """What is wrong whatever the graph is: known before it is prepared, for an hour perhaps. Raises: ConfigError,
     DatasetError."""
     loggers.check(config.run.loggers)
     run_directory.check_free(config)
     model_file.check_there(config.train.warm_start)
+    prepared.check_beforehand(config, in_memory)
 
 
 def conduct(
@@ -150,7 +151,11 @@ def carry_out(
     """Trains, with this process as coordinator; what it comes to. The models, and all that a run leaves, are in
     ``run_dir``. ``before``: what it goes on from."""
     spec = ModelSpec.of(config, shards.manifest)
-    with run_directory.alone(run_dir), lambda_site(config, run_dir) as site:
+    with (
+        run_directory.alone(run_dir),
+        run_directory.reads(shards.path),
+        lambda_site(config, run_dir) as site,
+    ):
         run_directory.write_manifest(run_dir, site.config, shards)
         result, weights_of = launch.run(
             site.config, shards, shards.path.resolve(), run_dir, on_status, site.check, before

@@ -22,10 +22,14 @@ class Bars:
     """Use in a ``with`` block; ``shown`` is a ``repeat.Watch``. Shows nothing where stderr is no terminal."""
 
     def __init__(self, num_runs: int, *, quiet: bool = False, console: Console | None = None):
-        console = console or Console(stderr=True)
+        console = console or Console(stderr=True, markup=False)
         width = int(SHARE_OF_NAME * console.width)
         self._progress = Progress(
-            TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=width)),
+            TextColumn(
+                "{task.description}",
+                markup=False,
+                table_column=Column(no_wrap=True, overflow="ellipsis", max_width=width),
+            ),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("{task.fields[said]}", table_column=Column(no_wrap=True)),

@@ -48,7 +48,7 @@ EXAMPLES = """sources:
                                  friendster or ogbn-products
   DIR                            shards that siafu prepare wrote
   NAME                           NAME.npz in $SIAFU_DATA or data/; siafu get NAME fetches some
-  and every other source of siafu prepare --help
+  and every other source of siafu prepare --help-all
 
 examples:
   siafu train

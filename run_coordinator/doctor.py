@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(report))
     else:
-        _show(report, Console(highlight=False, soft_wrap=True))
+        _show(report, Console(highlight=False, markup=False, soft_wrap=True))
     return 0 if report["ok"] else 1
 
 
@@ -84,7 +84,7 @@ def _examine_files(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"path": args.path, "checks": [asdict(check) for check in checks], "ok": ok}))
         return 0 if ok else 1
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     for check in checks:
         _line(console, "ok" if check.ok else "FAIL", check.what, check.found)
     console.print("all is as it was written" if ok else "something is damaged: see FAIL above")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graph_data.prepare import cached
-from graph_data.sources.names import absolute
+from graph_data.sources.names import absolute, check_files
 from run_coordinator import intervals
 from siafu import config as configs
 from siafu import model_file, models
@@ -26,6 +26,14 @@ from siafu.tasks import Lane, is_of_edges
 logger = logging.getLogger(__name__)
 #: Settings of data that mean nothing but with task link.
 OF_LINKS = ("val_edges", "test_edges", "negatives", "eval_negatives")
+
+
+def check_beforehand(config: Config, in_memory: Any = None) -> None:
+    """What can be told before a graph is prepared, for one run or many. Raises: ConfigError for a model that there is
+    not, DatasetError for a file of the source that is missing."""
+    models.named(config.model.name)
+    if in_memory is None and not is_prepared(config.data.source):
+        check_files(config.data.source)
 
 
 def shards_of(config: Config, in_memory: Any = None, features_as: str = "") -> Path:

@@ -30,7 +30,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from graph_data.sources.columns import path_and_options
-from run_coordinator import api, keywords, live_status, prepared, run_config, tables
+from run_coordinator import api, keywords, live_status, prepared, run_config, run_directory, tables
 from run_coordinator.actions import Status
 from run_coordinator.epoch_calls import Calls, OnEpoch, as_raised
 from run_coordinator.run import Run
@@ -170,10 +170,12 @@ def asked(
     preset: str,
 ) -> tuple[Config, Any]:
     """The config that all trials begin with, and the source if it is a graph in memory, else None."""
-    if isinstance(source, str | Path):
-        return run_config.resolve(str(source), config, settings, short, preset), None
-    run_config.check_in_memory(source, short)
-    return run_config.resolve("", config, settings, short, preset), source
+    in_memory = None if isinstance(source, str | Path) else source
+    run_config.check_in_memory(in_memory, short)
+    found = run_config.resolve("" if in_memory is not None else str(source), config, settings, short, preset)
+    run_directory.check_free(found)
+    prepared.check_beforehand(found, in_memory)
+    return found, in_memory
 
 
 def _on_disk(trial: Trial, in_memory: Any) -> Trial:

@@ -65,6 +65,32 @@ def alone(run_dir: Path) -> Iterator[None]:
         os.close(folder)
 
 
+@contextlib.contextmanager
+def reads(shards: Path) -> Iterator[None]:
+    """Meanwhile ``is_read`` is true of this prepared graph, in every process, unless its file system has no locks."""
+    folder = os.open(shards, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(folder)
+
+
+def is_read(shards: Path) -> bool:
+    """Whether a run that goes on reads this folder, wherever the run's directory is."""
+    try:
+        folder = os.open(shards, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # a file, or gone
+        return False
+    try:
+        return not _locked(folder)
+    except OSError:
+        return False
+    finally:
+        os.close(folder)
+
+
 def _locked(file: int) -> bool:
     """Whether it is ours, until it is closed."""
     try:

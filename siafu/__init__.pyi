@@ -106,7 +106,7 @@ def train(
 ) -> Run:
     """Trains a model and returns the finished run. In a notebook, progress is shown below the cell.
 
-    source: what to train on; see ``siafu prepare --help``; or a graph in memory, also one of PyG, DGL, NetworkX or
+    source: what to train on; see ``siafu prepare --help-all``; or a graph in memory, also one of PyG, DGL, NetworkX or
     SciPy (``graph_data.objects``), whose shards the cache keeps. config: a Config or a TOML file to start from.
     settings: ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph
     (``run_coordinator.presets``). Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``;
@@ -122,8 +122,8 @@ def train(
     Settings, with the defaults of a run without config and preset (docs/settings.md):
 
     parts: number of partitions, one per graph server
-    partitioner: how vertices are assigned to graph servers: see siafu prepare --help
-    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help
+    partitioner: how vertices are assigned to graph servers: see siafu prepare --help-all
+    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help-all
     directed: keep edge directions instead of making the graph symmetric
     feature_norm: row: each row sums to 1; standard: z-score per column
     split: which of the graph's splits to use; --split FILE#COLUMN reads splits from a table
@@ -264,8 +264,8 @@ def repeat(
     Settings, with the defaults of a run without config and preset (docs/settings.md):
 
     parts: number of partitions, one per graph server
-    partitioner: how vertices are assigned to graph servers: see siafu prepare --help
-    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help
+    partitioner: how vertices are assigned to graph servers: see siafu prepare --help-all
+    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help-all
     directed: keep edge directions instead of making the graph symmetric
     feature_norm: row: each row sums to 1; standard: z-score per column
     split: which of the graph's splits to use; --split FILE#COLUMN reads splits from a table
@@ -407,8 +407,8 @@ def search(
     Settings, with the defaults of a run without config and preset (docs/settings.md):
 
     parts: number of partitions, one per graph server
-    partitioner: how vertices are assigned to graph servers: see siafu prepare --help
-    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help
+    partitioner: how vertices are assigned to graph servers: see siafu prepare --help-all
+    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help-all
     directed: keep edge directions instead of making the graph symmetric
     feature_norm: row: each row sums to 1; standard: z-score per column
     split: which of the graph's splits to use; --split FILE#COLUMN reads splits from a table
@@ -606,8 +606,8 @@ def train_baseline(
 
     Settings, by default those that the method begins with (docs/settings.md):
 
-    partitioner: how vertices are assigned to graph servers: see siafu prepare --help
-    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help
+    partitioner: how vertices are assigned to graph servers: see siafu prepare --help-all
+    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help-all
     directed: keep edge directions instead of making the graph symmetric
     feature_norm: row: each row sums to 1; standard: z-score per column
     split: which of the graph's splits to use; --split FILE#COLUMN reads splits from a table

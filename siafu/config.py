@@ -48,11 +48,11 @@ class Data:
         1, "number of partitions, one per graph server", flag="parts", common=True, metavar="P", least=1
     )
     partitioner: str = setting(
-        "metis", "how vertices are assigned to graph servers: see siafu prepare --help", flag="partitioner"
+        "metis", "how vertices are assigned to graph servers: see siafu prepare --help-all", flag="partitioner"
     )
     order: str = setting(
         "auto",
-        "vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help",
+        "vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help-all",
         flag="order",
     )
     directed: bool = setting(False, "keep edge directions instead of making the graph symmetric", flag="directed")

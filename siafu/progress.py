@@ -52,7 +52,7 @@ class Display:
     """Use in a ``with`` block; call it with every status."""
 
     def __init__(self, title: str, epochs: int, *, quiet: bool = False, console: Console | None = None):
-        self._console = console or Console(stderr=True, quiet=quiet)
+        self._console = console or Console(stderr=True, quiet=quiet, markup=False)
         self._title, self._epochs = title, epochs
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),

@@ -37,7 +37,7 @@ from cost_planner.plan.simulated_run import Plan
 from cost_planner.plan.simulator import simulated
 from cost_planner.plan.work import Counts, Speeds, processor_s
 from run_coordinator import prepared
-from siafu import allotment
+from siafu import allotment, outputs
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.models import ModelSpec
@@ -166,6 +166,8 @@ def calibrate(
 ) -> Calibration:
     """Some minutes on an idle machine. What is found is kept in ``path``, None: where ``Calibration.load`` looks for
     this machine's. Raises what ``siafu.train`` raises, and ConfigError for a poor fit, which is not kept."""
+    path = path or own_path()
+    outputs.check_file_in_folder("calibration", path)
     found: dict[Setting, list[Measured]] = {}
     with console.status("calibrating") as status:
         for number in range(rounds):
@@ -175,7 +177,7 @@ def calibrate(
     runs = [middle(several) for several in found.values()]
     calibration = fitted(runs, machine_rates.measured())
     refuse_poor(runs, calibration)
-    calibration.save(path or own_path())
+    calibration.save(path)
     return calibration
 
 

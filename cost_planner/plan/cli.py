@@ -189,7 +189,7 @@ def main(args: argparse.Namespace) -> int:
         within_s,
         float("inf") if args.within_usd is None else args.within_usd,
     )
-    with Console(stderr=True, quiet=args.quiet).status("comparing options, simulating the best"):
+    with Console(stderr=True, quiet=args.quiet, markup=False).status("comparing options, simulating the best"):
         catalogue = Catalogue(asked)
         if not catalogue.options:
             raise ConfigError(f"nothing fits: {catalogue.why_nothing_fits}")
@@ -207,7 +207,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**_found(asked, catalogue, found, lambdas, gpus, told), "here": show.here_json(on_this)}))
     else:
-        console = Console(width=None if Console().is_terminal else 80)
+        console = Console(markup=False, width=None if Console().is_terminal else 80)
         rows = found.shown if args.why or args.top else found.rows(answer.FEW)
         caveats = [*assumptions.caveats(asked, calibration, rows, date.today()), *if_cut]
         planned = answer.Planned(
@@ -236,7 +236,7 @@ def _calibration(args: argparse.Namespace) -> Calibration:
         return Calibration.load(args.calibration)
     from cost_planner.plan.calibrate import calibrate  # it trains: who only plans does not wait for what that imports
 
-    return calibrate(Console(stderr=True, quiet=args.quiet))
+    return calibrate(Console(stderr=True, quiet=args.quiet, markup=False))
 
 
 def _say_calibration(args: argparse.Namespace, found: Calibration) -> int:
@@ -250,7 +250,7 @@ def _say_checks(args: argparse.Namespace, calibration: Calibration) -> int:
     if args.json:
         print(json.dumps({"checks": [one.to_dict() for one in found]}))
     else:
-        check.show(Console(), found)
+        check.show(Console(markup=False), found)
     return 0
 
 
@@ -260,6 +260,8 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
     config = run_config.resolve(
         args.source, args.config, run_config.settings_of(args.set), short | tables, args.preset, many=True
     )
+    for name in filter(None, (config.cloud.graph_instance, config.cloud.param_instance, config.cloud.gpu_instance)):
+        prices.instance(name, config.lambdas.region, retired=True)  # it compares others, but says how to run with this
     graph = _graph(args, config, tables)
     if not args.source:
         config = replace(config, data=replace(config.data, source=""))

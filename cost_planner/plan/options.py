@@ -99,11 +99,20 @@ class Option:
         return each * self.in_pipe.servers
 
     @property
-    def vcpus(self) -> int:
+    def param_servers(self) -> int:
+        return 0 if self.backend == "vanilla" else self.config.servers.param_servers
+
+    @property
+    def vcpus_by_type(self) -> Counter[str]:
         """Of all its EC2 machines."""
         param = prices.instance(self.config.cloud.param_instance, self.config.lambdas.region)
-        param_servers = 0 if self.backend == "vanilla" else self.config.servers.param_servers
-        return self.machines * self.machine.vcpu + param_servers * param.vcpu
+        found = Counter({self.machine.name: self.machines * self.machine.vcpu})
+        found[param.name] += self.param_servers * param.vcpu
+        return found
+
+    @property
+    def vcpus(self) -> int:
+        return self.vcpus_by_type.total()
 
     @property
     def floor_s(self) -> float:

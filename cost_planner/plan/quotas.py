@@ -18,7 +18,7 @@ from cost_planner import scale
 from cost_planner.plan.asked import CONCURRENCY
 from cost_planner.plan.options import Option
 from cost_planner.scale import AWS
-from siafu.pricing import cost, prices
+from siafu.pricing import cost
 
 STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
 #: Class of instance types -> its quotas in Service Quotas, on demand and on spot: what EC2
@@ -50,13 +50,13 @@ def needed(option: Option) -> dict[str, Any]:
     """JSON. ``raise``: what is beyond the defaults, in words. ``vcpus_quota`` is that of graph servers, and of ranks;
     ``vcpus_by_quota`` has parameter servers' too."""
     config, lambdas = option.config, option.config.lambdas
-    param = prices.instance(config.cloud.param_instance, lambdas.region)
-    servers, param_servers = option.machines, config.servers.param_servers
-    vcpus = Counter({class_of(option.machine.name): servers * option.machine.vcpu})
+    servers, param_servers = option.machines, option.param_servers
+    vcpus: Counter[str] = Counter()
+    for name, count in option.vcpus_by_type.items():
+        vcpus[class_of(name)] += count
     volumes = config.cloud.volume_gib * (servers + param_servers)
     if option.backend == "vanilla":
-        param_servers, volumes = 0, cost.gpu_volume_gib(config)
-    vcpus[class_of(param.name)] += param_servers * param.vcpu
+        volumes = cost.gpu_volume_gib(config)
     each = -(-option.environments // servers)
     files = scale.MEASURED.fds_of_graph_server + 2 * each + 3 * (servers - 1) + 2 * param_servers
     found: dict[str, Any] = {

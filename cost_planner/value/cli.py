@@ -125,7 +125,7 @@ def main(args: argparse.Namespace) -> int:
         return _contest(args, stand_in)
     if not args.words:
         raise ConfigError(f"nothing to compare: give SOURCE with --contenders, RUN, or --paper {PAPERS[0]}")
-    runs, failed = _read([Path(word) for word in args.words])
+    runs, failed, left_out = _read([Path(word) for word in args.words])
     if all(one.error for one in runs):
         raise ConfigError(f"nothing to compare: none of the runs in {' '.join(args.words)} is finished")
     graphs = trained.graphs(runs)
@@ -133,7 +133,7 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"runs of {len(graphs)} graphs ({', '.join(graphs[:3])}): values are of one and the same task"
         )
-    _show_runs(args, stand_in, runs, failed)
+    _show_runs(args, stand_in, runs, failed, left_out)
     return 0
 
 
@@ -149,22 +149,24 @@ def _nothing_is_trained(args: argparse.Namespace) -> None:
         raise ConfigError(f"{flag}: is for training; add --contenders to train on SOURCE")
 
 
-def _read(folders: Sequence[Path]) -> tuple[list[trained.Contender], dict[str, list[str]]]:
-    """Runs, those that have ended of earlier calls of this verb and of others that
-    train often; who failed, and why."""
+def _read(folders: Sequence[Path]) -> tuple[list[trained.Contender], dict[str, list[str]], dict[str, str]]:
+    """Runs, those that have ended of earlier calls of this verb and of others that train often; who failed, and why;
+    who was left out, and why."""
     runs: list[trained.Contender] = []
     failed: dict[str, list[str]] = {}
+    left_out: dict[str, str] = {}
     contests = [folder for folder in folders if (folder / contest.WHOSE).is_file()]
     for held in map(contest.read, contests):
         runs += [*held.finished, *held.broken]
         for name, errors in held.failed.items():
             failed.setdefault(name, []).extend(errors)
+        left_out.update(held.left_out)
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"{folder}: not a run directory; to train on it, add --contenders")
     others = [trained.read(run) for folder in folders if folder not in contests for run in trained.runs_in(folder)]
     names = names_apart([one.config for one in others])
-    return runs + [replace(one, name=name) for one, name in zip(others, names, strict=True)], failed
+    return runs + [replace(one, name=name) for one, name in zip(others, names, strict=True)], failed, left_out
 
 
 def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
@@ -187,7 +189,7 @@ def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
         held = contest.hold(
             asked, base, runs=args.runs, ranks=args.ranks, watch=_watch(args), on_done=lambda done: _say(args, done)
         )
-    found = _show_runs(args, stand_in, [*held.finished, *held.broken], held.failed, held.dir)
+    found = _show_runs(args, stand_in, [*held.finished, *held.broken], held.failed, held.left_out, held.dir)
     (held.dir / SUMMARY).write_text(json.dumps(found, indent=1) + "\n")
     done = f"siafu value: {held.num_done} of {held.num_asked} runs"
     return train_cli.incomplete(done, held.complete) or (0 if held.finished else 1)
@@ -239,10 +241,12 @@ def _show_runs(
     stand_in: judge.StandIn,
     runs: Sequence[trained.Contender],
     failed: Mapping[str, Sequence[str]],
+    left_out: Mapping[str, str],
     folder: Path | None = None,
 ) -> Printed:
     """Prints the table or its JSON, which it gives."""
-    judged = judge.judged(runs, stand_in, target=args.target, split=args.split, beside=args.relative_to, failed=failed)
+    asked = {"target": args.target, "split": args.split, "beside": args.relative_to}
+    judged = judge.judged(runs, stand_in, **asked, failed=failed, left_out=left_out)
     there: OnMachines = {
         "stand_in": stand_in.to_dict(),
         "machines": sorted({one.machine for one in runs} - {""}),
@@ -257,7 +261,7 @@ def _show_runs(
     if args.json:
         print(json.dumps(found))
         return found
-    table.show(found, Console(width=None if Console().is_terminal else WIDTH))
+    table.show(found, Console(markup=False, width=None if Console().is_terminal else WIDTH))
     if folder is not None:
         print(f"saved in {from_here(folder)}")
     return found
@@ -278,7 +282,7 @@ def _paper(args: argparse.Namespace) -> int:
 
 
 def _show(found: dict[str, Any]) -> None:
-    console = Console(width=None if Console().is_terminal else WIDTH)
+    console = Console(markup=False, width=None if Console().is_terminal else WIDTH)
     younger = list(paper.YOUNGER)
     heads = (
         "CPU",

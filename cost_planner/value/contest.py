@@ -20,7 +20,7 @@ from pathlib import Path
 from cost_planner.value import contenders, trained
 from cost_planner.value.contenders import Asked
 from cost_planner.value.trained import Contender
-from run_coordinator import baseline, prepared, repeat
+from run_coordinator import baseline, prepared, repeat, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.repeat import Done, OnStatus, Trial, Watch
 from run_coordinator.run import Run
@@ -41,7 +41,8 @@ class Contest:
 
     dir: Path
     finished: Sequence[Contender]
-    failed: Mapping[str, Sequence[str]]  # every contender, by its label: why runs of it failed, or why it has none
+    failed: Mapping[str, Sequence[str]]  # every contender, by its label: why runs of it failed
+    left_out: Mapping[str, str]  # contenders without a run: why
     broken: Sequence[Contender] = ()  # the runs that failed and left what they had spent
     num_asked: int = 0  # runs, of those that can run
     num_done: int = 0
@@ -68,15 +69,18 @@ def hold(
     """
     if runs < 1:
         raise ConfigError(f"runs = {runs}: must be >= 1")
+    run_directory.check_free(base)
+    prepared.check_beforehand(base)
     shards = ShardSet.open(prepared.shards_of(base))
     prepared.built(prepared.fit(base, shards), shards)
     ranks = ranks or base.data.parts
     labels = contenders.labels(asked, base, ranks)
-    failed: dict[str, list[str]] = {labels[one.directory]: _left_out(one, base, ranks) for one in asked}
+    failed: dict[str, list[str]] = {labels[one.directory]: [] for one in asked}
+    left_out = {labels[one.directory]: why for one in asked if (why := _why_left_out(one, base, ranks))}
     trials = [
         repeat.seeds_of(contenders.config_of(one, base, ranks), runs, name=one.directory + COMMA, contender=label)
         for one in asked
-        if not failed[label := labels[one.directory]]
+        if (label := labels[one.directory]) not in left_out
     ]
     folder = repeat.folder_of(base, "value", {"ranks": ranks})
     _sign(folder, labels)
@@ -92,7 +96,7 @@ def hold(
         else:
             finished.append(trained.read(folder / done.trial.name, name=name))
         on_done(done)
-    return Contest(folder, finished, failed, broken, len(order), num_done)
+    return Contest(folder, finished, failed, left_out, broken, len(order), num_done)
 
 
 def _broken(run: Path, name: str, error: str) -> list[Contender]:
@@ -117,21 +121,21 @@ def read(folder: Path) -> Contest:
             broken += _broken(run, name, failed[name][-1])
         elif (run / RESULT).is_file():
             finished.append(trained.read(run, name=name))
-    for name in set(failed) - {one.name for one in finished}:
-        failed[name] = failed[name] or ["no run of it is finished"]
-    return Contest(folder, finished, failed, broken)
+    ended = {one.name for one in finished}
+    left_out = {name: "no run of it is finished" for name, errors in failed.items() if not errors and name not in ended}
+    return Contest(folder, finished, failed, left_out, broken)
 
 
-def _left_out(one: Asked, base: Config, ranks: int) -> list[str]:
-    """Why a contender has no runs; empty if it has."""
+def _why_left_out(one: Asked, base: Config, ranks: int) -> str:
+    """Why a contender has no runs; "" if it has."""
     if one.kind not in METHODS:
-        return []
+        return ""
     try:
         baseline.needs_torch()
         contenders.can_run(one, base, ranks)
     except ConfigError as error:
-        return [str(error)]
-    return []
+        return str(error)
+    return ""
 
 
 def _sign(folder: Path, labels: Mapping[str, str]) -> None:

@@ -104,10 +104,12 @@ def judged(
     split: str = "val",
     beside: str = "",
     failed: Mapping[str, Sequence[str]] | None = None,
+    left_out: Mapping[str, str] | None = None,
 ) -> Judged:
     """The table. target: None for what all were trained to, else the highest that every run reaches.
     beside: the contender whose value is 1; "": the first that has one. failed: names, in the order of
     rows, and why runs of each failed: those among ``contenders`` that have an error, and those that left nothing.
+    left_out: those of ``failed`` that have no run, and why.
 
     ConfigError if ``beside`` is none of them, the runs have no such split, or one of them stopped at a lower target;
     PriceUnknown for machines without a price."""
@@ -122,6 +124,8 @@ def judged(
     if target is None:
         target = _target([one for one in found if not one.error], split)
     rows = [_row(name, group, stand_in, target, split, (failed or {}).get(name, ())) for name, group in groups.items()]
+    for row in rows:
+        row["left_out"] = (left_out or {}).get(row["name"], "")
     first = next((row for row in rows if row["name"] == beside or (not beside and row["value"])), rows[0])
     for row in rows:
         if row["value"] is not None and first["value"]:
@@ -183,6 +187,7 @@ def _row(
         "missed": len(counted) - len(there),
         "cut_short": len(tried) - len(counted),
         "errors": list(dict.fromkeys(errors)),
+        "left_out": "",
         "kind": "method" if any(isinstance(one.config, BaselineConfig) for one in group) else name.partition(" ")[0],
         "seconds": None,
         "setup_s": None,

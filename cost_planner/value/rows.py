@@ -27,6 +27,7 @@ class _Contender(TypedDict):
     missed: int
     cut_short: int
     errors: list[str]  # of runs that failed
+    left_out: str  # why it has no run; "": it has, or its runs were not begun yet
     kind: str  # "cpu", "lambda", "gpu"; "method": a baseline
     ranks: int  # that share the machine of a baseline; 0 of graph servers
     threads: int | None  # of a graph server here

@@ -7,8 +7,8 @@ from datetime import date
 from typing import Literal
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
+from rich.text import Text
 
 from cost_planner.value.rows import Printed, Reached, Row, has_reached
 from siafu.pricing import prices
@@ -37,20 +37,20 @@ def show(found: Printed, console: Console) -> None:
         header_style="bold",
     )
     for row in rows:
-        table.add_row(escape(row["name"]), *_cells(row, list(columns.values())))
+        table.add_row(row["name"], *_cells(row, list(columns.values())))
     console.print(table)
     for row in rows:
-        for error in row["errors"]:
-            console.print(f"{row['name']}: {error.splitlines()[0]}", markup=False, highlight=False)
+        for error in (*row["errors"], *filter(None, [row["left_out"]])):
+            console.print(f"{row['name']}: {error.splitlines()[0]}", highlight=False)
     for line in _legend(found):
-        console.print(line, markup=False, highlight=False)
+        console.print(line, highlight=False)
     if bills:
         as_of = min(bill["as_of"] for bill in bills)
         console.print(f"prices of {bills[0]['region']}, {as_of}{prices.age(as_of, date.today())}", highlight=False)
     if len(rows) > 1:
-        console.print(f"\n{found['finding']['text']}", markup=False, highlight=False)
+        console.print(f"\n{found['finding']['text']}", highlight=False)
     for but in found["finding"]["but"]:
-        console.print(f"- {but}", markup=False, highlight=False)
+        console.print(f"- {but}", highlight=False)
 
 
 def _legend(found: Printed) -> list[str]:
@@ -70,16 +70,16 @@ def _legend(found: Printed) -> list[str]:
 
 def _title(found: Printed) -> str:
     target = "no run is finished" if found["target"] is None else f"to {found['target']:.4g} ({found['split']})"
-    return escape(f"{found['source']}: {target}")
+    return f"{found['source']}: {target}"
 
 
-def _cells(row: Row, columns: Sequence[Sequence[str]]) -> list[str]:
+def _cells(row: Row, columns: Sequence[Sequence[str]]) -> list[str | Text]:
     """Under time and epochs the least and the most of the runs, under value its interval; of dollars: --json."""
     runs = f"{row['reached']}" if row["reached"] == row["runs"] else f"{row['reached']} of {row['runs']}"
-    interval = "" if row["interval"] is None else "\n[dim]{:.2f}–{:.2f}[/dim]".format(*row["interval"])
+    interval = "" if row["interval"] is None else "{:.2f}–{:.2f}".format(*row["interval"])
     if not has_reached(row):
         if row["best"] is None:
-            return ["", "failed" if row["errors"] else ""]
+            return ["", "left out" if row["left_out"] else "failed" if row["errors"] else ""]
         return [runs, f"best {row['best']:.4g}"]
     parts, relative, test = row["cost"]["parts"], row["relative_value"], row["scores"].get("test")
     usd = [sum(parts.get(part, 0.0) for part in column) for column in columns]
@@ -91,7 +91,7 @@ def _cells(row: Row, columns: Sequence[Sequence[str]]) -> list[str]:
         written(test),
         *(dollars(amount) if amount else "" for amount in usd),
         dollars(row["cost"]["usd"]),
-        f"{relative:.2f}{interval}" if relative else "",
+        _above(f"{relative:.2f}", interval) if relative else "",
     ]
 
 
@@ -99,6 +99,10 @@ def _seconds(amount: float) -> str:
     return f"{amount:.1f}" if amount < 100 else f"{amount:.0f}"
 
 
-def _spread(row: Reached, key: Literal["seconds", "epochs"], shown: Callable[[float], str]) -> str:
+def _spread(row: Reached, key: Literal["seconds", "epochs"], shown: Callable[[float], str]) -> Text:
     middle, (least, most) = shown(row[key]), map(shown, row["spread"][key])
-    return middle if least == most else f"{middle}\n[dim]{least}–{most}[/dim]"
+    return _above(middle, "" if least == most else f"{least}–{most}")
+
+
+def _above(middle: str, between: str) -> Text:
+    return Text(middle) + Text(f"\n{between}", "dim") if between else Text(middle)

@@ -18,7 +18,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def show(report: Report, console: Console | None = None) -> None:
-    console = console or Console(highlight=False, width=None if _is_terminal() else WIDTH)
+    console = console or Console(highlight=False, markup=False, width=None if _is_terminal() else WIDTH)
     console.print(Text(_headline(report), "bold"))
     for note in report.notes:
         console.print(Text(note))

@@ -133,11 +133,15 @@ def files_of(pattern: str) -> list[Path]:
         raise DatasetError(f"{pattern}: no file there that ends in {', '.join(SUFFIXES)}{more}")
     for file in found:
         if not file.is_file():
-            how = "" if file.suffix else "; a column of a table is FILE#COLUMN"
-            raise DatasetError(f"{file}: no such file{how}")
+            raise missing(file)
         if not file.name.endswith(SUFFIXES):
             raise DatasetError(f"{file}: must end in {', '.join(SUFFIXES)}")
     return found
+
+
+def missing(file: str | os.PathLike[str]) -> DatasetError:
+    how = "" if Path(file).suffix else "; a column of a table is FILE#COLUMN"
+    return DatasetError(f"{os.fspath(file)}: no such file{how}")
 
 
 def _between(folder: Path, file: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode
 
 from graph_data import published
 from graph_data.archives.formats import recognised
-from graph_data.sources.columns import LISTED, SUFFIXES, file_and_columns, files_of, path_and_options
+from graph_data.sources.columns import LISTED, SUFFIXES, file_and_columns, files_of, missing, path_and_options
 from graph_data.sources.folders import data_folders
 from graph_data.sources.sizes import SMALL, Sizes, guessed
 from siafu.errors import DatasetError
@@ -94,6 +94,20 @@ def _named_by_options(argument: str) -> Iterator[Path]:
         elif key in OF_VERTICES and (os.path.isdir(path) or has_magic(path)):
             with suppress(DatasetError):  # a folder that only has the name of something else, as OGB's splits have
                 yield from files_of(path)
+
+
+def check_files(name: str) -> None:
+    """Before anything is read of a source. Raises: DatasetError for a file that its name, or one of its options, names
+    and that is not there."""
+    source = resolve(name)
+    path, query = path_and_options(source.argument)
+    named = [path] if source.kind in (*ENDINGS.values(), "edges") else []
+    if source.kind not in ("digits", "synthetic"):  # options of what is made are numbers
+        options = ((key, text) for key, text in parse_qsl(query, errors="surrogateescape") if key in OF_VERTICES)
+        named += [file_and_columns(text)[0] for key, text in options if (key, text[:6]) != ("features", "random")]
+    for file in named:
+        if not (os.path.exists(file) or has_magic(file)):
+            raise missing(file)
 
 
 def _called(name: str, argument: str) -> Any:

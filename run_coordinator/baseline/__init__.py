@@ -75,6 +75,7 @@ def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple
     """What the ranks of a new run need."""
     run_directory.check_free(config)
     config = config.replace({"data.parts": config.partitions})
+    prepared.check_beforehand(config)
     on_status(Status(phase="preparing"))
     shards = ShardSet.open(prepared.shards_of(config))
     config = fitted(config, shards)
@@ -121,7 +122,7 @@ def _carried_out(
     on_epoch: OnEpoch | None = None,
 ) -> Run:
     calls = epoch_calls.Calls(on_epoch, run_dir, config.train)
-    with run_directory.alone(run_dir), epoch_calls.as_raised():
+    with run_directory.alone(run_dir), run_directory.reads(shards.path), epoch_calls.as_raised():
         with live_status.kept(run_dir, calls.beside(on_status)) as tell:
             found = launch.run(config, shards.path.resolve(), run_dir, tell, resume=resume)
         spent = cost.of_baseline(config, seconds=found["train_seconds"])

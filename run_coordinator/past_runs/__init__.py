@@ -246,7 +246,7 @@ def _entries(folder: Path) -> Iterator[Path]:
     try:
         return iter(list(folder.iterdir()))
     except OSError as error:
-        raise ConfigError(f"{folder}: {error.strerror}") from None
+        raise ConfigError(f"{folder}: {error.strerror}; name the folder that holds your runs") from None
 
 
 def _is_run(path: Path) -> bool:

@@ -1,8 +1,8 @@
 """``siafu clean``: what siafu has kept and can make again, and old runs: it says what would go, ``--yes`` removes it.
 
 1. The cache (``siafu.config.cache_folder``) holds prepared graphs, environments with peers' packages, wheels and the
-   like. Whatever is in it is made again when it is needed. What a run of ``--folder`` that goes on reads stays, and so
-   does what ``siafu plan --calibrate`` has measured, and what ``siafu deploy`` has noted.
+   like. Whatever is in it is made again when it is needed. What a run that goes on reads stays, wherever the run
+   is, and so does what ``siafu plan --calibrate`` has measured, and what ``siafu deploy`` has noted.
 2. Runs go only where ``--runs AGE`` names an age, and never one that goes on. Folders of many runs go as a whole, by
    the age of the newest.
 """
@@ -24,14 +24,14 @@ from rich.table import Table
 
 from run_coordinator.past_runs import runs
 from run_coordinator.past_runs.deployments import NOTED
-from siafu import run_files
+from run_coordinator.run_directory import is_read
 from siafu.config import cache_folder
 from siafu.errors import ConfigError
 from siafu.progress import duration, size
 from siafu.setting import SECONDS
 
 EXAMPLES = """Without --yes nothing is removed: it says what would be. Run directories stay unless --runs names an age;
-a run that goes on always stays. So does the prepared graph that it reads, if it is in --folder.
+a run that goes on always stays. So does the prepared graph that it reads, whatever --folder is.
 
 examples:
   siafu clean                         how much the cache holds
@@ -84,13 +84,10 @@ def main(args: argparse.Namespace) -> int:
 
 def entries(folder: Path, older_s: float, runs_older_s: float | None) -> list[Entry]:
     """All that would go. Raises: ConfigError for a run that cannot be read: nobody knows how it stands."""
-    there = runs(folder) if folder.is_dir() else ()
-    every = [run for one in there for run in one.runs]
-    in_use = {run_files.manifest(run.dir).get("shards", "") for run in every if run.state == "running"}
-    found = [one for one in _in_cache() if one.age_s >= older_s and str(one.path.resolve()) not in in_use]
+    found = [one for one in _in_cache() if one.age_s >= older_s and not is_read(one.path)]
     if runs_older_s is None:
         return found
-    for one in there:
+    for one in runs(folder) if folder.is_dir() else ():
         age_s = min((_since(run.started, run.dir) for run in one.runs), default=0.0)
         if one.runs and age_s >= runs_older_s and all(run.state != "running" for run in one.runs):
             found.append(Entry(one.dir, "run", _size(one.dir), age_s))

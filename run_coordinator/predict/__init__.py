@@ -21,6 +21,7 @@ from graph_data import source_flags
 from graph_data.objects import graph_of
 from graph_data.renumbered import renumbered
 from graph_data.sources import ids as source_ids
+from graph_data.sources.names import check_files
 from run_coordinator import api, prepared
 from run_coordinator.actions import Status
 from run_coordinator.predict.files import Block, Sheet, check, opened
@@ -28,10 +29,11 @@ from run_coordinator.predict.joined import JoinedRows
 from run_coordinator.predict.plan import Plan, plan_of
 from run_coordinator.predict.predictions import Predictions as Predictions
 from run_coordinator.run import Run
+from siafu import outputs
 from siafu.baseline import load
 from siafu.errors import ConfigError, DatasetError
 from siafu.run_files import CONFIG
-from siafu.shards import ROWS_FOLDER, ShardSet
+from siafu.shards import ROWS_FOLDER, ShardSet, is_prepared
 from siafu.sparse import Array
 
 #: Values of all rows that are joined and written together.
@@ -96,12 +98,15 @@ def _evaluated(
 ) -> Iterator[tuple[Sheet, Iterator[Block], dict[str, Any]]]:
     """What is predicted, block by block while the ``with`` block runs, and the result for ``--json``."""
     run_dir = run.dir if isinstance(run, Run) else Path(run)
-    on_status(Status(phase="preparing"))
     in_memory = None if isinstance(graph, str | os.PathLike) else graph_of(graph)
     named = os.fspath(graph) if in_memory is None else f"{in_memory.name} (in memory)"
     if in_memory is None and named and (run_dir / CONFIG).is_file():
         named = source_flags.read_as(named, load(run_dir / CONFIG).data.source)
     plan = plan_of(run_dir, graph=named, layer=layer, scores=scores, settings=settings or {})
+    outputs.check_folder("run", run_dir)  # where ``_work_dir`` will be
+    if in_memory is None and not is_prepared(plan.config.data.source):
+        check_files(plan.config.data.source)
+    on_status(Status(phase="preparing"))
     shards = ShardSet.open(prepared.shards_of(plan.config, in_memory, plan.features_as))
     plan = (plan if in_memory is None else plan.of_shards(shards)).fitted(shards)
     on_status(Status(phase="starting", notes=shards.notes()))

@@ -15,7 +15,7 @@ from run_coordinator.epoch_calls import OnEpoch
 from run_coordinator.lambda_emulator import as_asked
 from run_coordinator.run import Run
 from siafu import config as configs
-from siafu import run_files
+from siafu import outputs, run_files
 from siafu.checkpoints import Store, TrainingState, mirror_of
 from siafu.config import REPARTITIONS, Config, Data, Train
 from siafu.errors import ConfigError
@@ -79,6 +79,8 @@ def resume(
     """
     path = Path(run_dir).resolve()
     config = resolve(path, settings or {}, short)
+    outputs.check_folder("run", path)
+    prepared.check_beforehand(config)
     on_status = on_status or (lambda status: None)
     on_status(Status(phase="preparing"))
     shards = ShardSet.open(prepared.shards_of(config))

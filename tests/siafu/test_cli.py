@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -15,7 +16,7 @@ from run_coordinator import run_config
 from run_coordinator.predict.plan import plan_of
 from siafu import config as configs
 from siafu import model_file
-from siafu.__main__ import VERBS, main
+from siafu.__main__ import SIAFU, VERBS, main, parsers
 from siafu.baseline import BaselineConfig
 from siafu.config import settings
 from siafu.errors import ConfigError
@@ -161,6 +162,7 @@ MISTAKES = [
     ("baseline vanilla digits --ranks 100000", "baseline.ranks = 100000: this machine has"),
     ("plan digits --within-usd -3", "--within-usd -3: must be >= 0"),
     ("plan digits --within-usd nan", "--within-usd nan: must be >= 0"),
+    ("plan digits --set cloud.graph_instance=c9x.huge --set run.budget_usd=1", "c9x.huge in us-east-1: not among"),
     ("value", "nothing to compare"),
     ("value --paper pipegcn", "argument --paper: invalid choice: 'pipegcn'"),
     ("prepare digits", "--out DIR is missing"),
@@ -223,9 +225,65 @@ def test_a_model_that_does_not_exist_costs_no_run_directory(shards, capsys, tmp_
 
 def test_a_run_directory_that_cannot_be(shards, capsys, tmp_path):
     (tmp_path / "file").touch()
-    for run_dir, words in (("file", "is not a directory"), ("file/below", "Not a directory")):
+    for run_dir in ("file", "file/below"):
         assert main(["train", shards, *QUICK, "--run-dir", run_dir]) == 2
-        assert_one_line(capsys, words)
+        assert_one_line(capsys, f"run.dir = {run_dir}: ", "file is no folder")
+
+
+#: Flags that name what a verb writes -> command lines whose result has a file in its way. It is refused before work.
+OUTPUTS = ("--out", "--plot", "--run-dir")
+IN_THE_WAY = (
+    *("train digits --run-dir file", "train digits --run-dir file/below", "train digits --runs 2 --run-dir file/below"),
+    "baseline vanilla digits --run-dir file/below",
+    "search digits --grid lr=0.1,0.2 --run-dir file/below",
+    "value digits --contenders cpu --target 0.9 --run-dir file/below",
+    "prepare digits --out file/below",
+    "prepare digits --inspect --plot file/below.png",
+    *("convert digits --to npz --out file", "convert digits --to npz --out file/below"),
+    "plan digits --plot file/below.png",
+    *("predict run --out file/below.csv", "export run --to torch --out file/below", "evaluate run --plot file/p.png"),
+    "report run --out file/below.html",
+)
+#: Others: of a run that is there, or made before anything is fetched.
+ELSEWHERE = {"resume": ("--run-dir",), "attach": ("--run-dir",)}
+
+
+@pytest.mark.parametrize("line", IN_THE_WAY)
+def test_where_nothing_can_be_written_costs_no_work(line, capsys, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    if " run " in line:
+        siafu.train("digits", epochs=1, backend="cpu", mode="pipe", run_dir="run")
+    monkeypatch.setattr("graph_data.prepare.found_in", lambda source: pytest.fail("the graph was read"))
+    monkeypatch.setattr("graph_data.convert.found_in", lambda source: pytest.fail("the graph was read"))
+    monkeypatch.setattr("run_coordinator.prepared.cached", lambda *args, **options: pytest.fail("it was prepared"))
+    before = sorted(path.name for path in tmp_path.glob("[!.]*"))  # matplotlib and the cache begin with a dot
+    assert main(line.split()) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len([one for one in said if not one.startswith("siafu value: a graph server")]) == 1
+    assert "file" in said[-1]
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == before
+
+
+def test_every_flag_of_a_result_has_such_a_line():
+    _, verbs = parsers(SIAFU, VERBS)
+    flags = {(verb, flag) for verb, of in verbs.items() for flag in OUTPUTS if flag in of._option_string_actions}
+    shown = {(line.split()[0], flag) for line in IN_THE_WAY for flag in OUTPUTS if f" {flag} " in line}
+    assert flags - {(verb, flag) for verb, several in ELSEWHERE.items() for flag in several} == shown
+
+
+NO_FILE = (
+    *("train no.csv", "train no.npz", "train e.csv --features no.npy", "train e.csv --labels no.csv#c"),
+    *("train no.csv --runs 2", "baseline vanilla no.csv", "search no.csv --grid lr=0.1,0.2"),
+    *("prepare no.csv --out o", "prepare no.npz --out o", "prepare no.pt --out o"),
+    *("prepare e.csv --split no.npy --out o", "convert no.csv --to npz --out o"),
+)
+
+
+@pytest.mark.parametrize("line", NO_FILE)
+def test_a_missing_file_is_told_before_anything_begins(line, capsys, tmp_path):
+    (tmp_path / "e.csv").write_text("a,b\n1,2\n")
+    assert main(line.split()) == 2
+    assert re.fullmatch(r"siafu \w+: no\.\w+: no such file\n", capsys.readouterr().err)
 
 
 def test_shards_do_not_replace_what_is_no_prepared_graph(capsys, tmp_path):

@@ -118,7 +118,7 @@ def test_help_of_train_fits_a_screen(
     assert "examples:" in whole
 
 
-@pytest.mark.parametrize("verb", ["search", "value", "plan", "baseline"])
+@pytest.mark.parametrize("verb", ["search", "value", "plan", "baseline", "prepare"])
 def test_help_of_verbs_with_many_flags_shows_the_common_ones(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     whole = flags_of(verb)
     assert main([verb, "--help"]) == 0

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+import siafu
 from siafu import progress
 from siafu.progress import Cell, Display, Learnt, Thinned, dollars, of_notebook, size, sparkline, summary
 
@@ -356,3 +359,19 @@ def test_without_validation_the_loss_is_drawn():
         learnt.take(Status(epoch=epoch, loss=10_000.0 - epoch))
     assert learnt.curve(8) == "loss █▇▆▅▄▃▂▁"
     assert len(learnt._losses.values) <= Thinned.MOST
+
+
+def test_no_console_reads_markup_in_names_of_users():
+    """A graph, run or class may be called "[red]": what is styled is a ``Text``."""
+    found = []
+    for room in ("siafu", "graph_data", "run_coordinator", "cost_planner", "infra"):
+        for file in sorted((Path(siafu.__file__).parents[1] / room).rglob("*.py")):
+            nodes = list(ast.walk(ast.parse(file.read_text())))
+            asked = {id(one.value) for one in nodes if isinstance(one, ast.Attribute) and one.attr == "is_terminal"}
+            found += [
+                f"{file}:{one.lineno}"
+                for one in nodes
+                if isinstance(one, ast.Call) and ast.unparse(one.func) == "Console" and id(one) not in asked
+                if "markup=False" not in ast.unparse(one)
+            ]
+    assert found == []

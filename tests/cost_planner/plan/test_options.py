@@ -270,6 +270,12 @@ def test_vcpus_of_gpus_are_counted_by_quotas_of_their_own(name, backend, code, s
     assert needed(replace(option, config=option.config.replace({"cloud.spot": True})))["vcpus_quota"]["code"] == spot
 
 
+def test_vcpus_are_added_in_one_place():
+    for option in Catalogue(replace(ASKED, backends=["cpu", "gpu", "vanilla"])).options:
+        found = needed(option)
+        assert found["vcpus"] == option.vcpus == sum(one["needed"] for one in found["vcpus_by_quota"])
+
+
 def test_quotas_count_all_servers():
     option = next(o for o in Catalogue(ASKED).options if o.kind[0] == "lambda" and o.in_pipe.servers == 4)
     found = needed(option)

@@ -160,13 +160,14 @@ def test_what_cannot_be_is_tried_once(trainers: Trainers):
 
 def test_methods_without_torch_or_without_the_model_are_left_out(trainers: Trainers, monkeypatch: pytest.MonkeyPatch):
     found = hold("cpu, vanilla", BASE.replace({"model.name": "gin"}))
-    assert "model.name = gin: baselines have" in found.failed["vanilla ranks=1"][0]
+    assert "model.name = gin: baselines have" in found.left_out["vanilla ranks=1"]
 
     def missing() -> None:
         raise ConfigError("baselines need torch")
 
     monkeypatch.setattr(baseline, "needs_torch", missing)
-    assert hold("cpu, vanilla").failed["vanilla ranks=1"] == ["baselines need torch"]
+    found = hold("cpu, vanilla")
+    assert (found.failed["vanilla ranks=1"], found.left_out) == ([], {"vanilla ranks=1": "baselines need torch"})
     assert ("vanilla", 0) not in trainers.trained
 
 
@@ -222,7 +223,7 @@ def test_a_directory_can_be_judged_again(trainers: Trainers):
     assert found.failed["cpu no-pipe"] == ["nan", "nan"]
     (held.dir / "cpu-pipe,seed-0/result.json").unlink()
     (held.dir / "cpu-pipe,seed-1/result.json").unlink()
-    assert contest.read(held.dir).failed["cpu pipe"] == ["no run of it is finished"]
+    assert contest.read(held.dir).left_out == {"cpu pipe": "no run of it is finished"}
 
 
 # --- the verb ---------------------------------------------------------------------------------------------------------
@@ -237,6 +238,7 @@ ROW = {
     "missed",
     "cut_short",
     "errors",
+    "left_out",
     "seconds",
     "setup_s",
     "evaluation_s",

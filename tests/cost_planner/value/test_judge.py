@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from cost_planner.value import judge, trained
+from cost_planner.value import judge, table, trained
 from cost_planner.value.judge import StandIn
 from siafu.__main__ import main
 from siafu.baseline import BaselineConfig
@@ -165,6 +167,24 @@ def test_who_failed_has_a_row_that_says_why(tmp_path):
     assert (both["runs"], both["reached"], both["errors"]) == (3, 1, ["the loss is nan"])
     assert found["relative_to"] == "cpu pipe"
     assert judge.judged([], AS, failed={"gpu pipe": ["no GPU"]})["target"] is None
+
+
+def test_who_was_left_out_has_not_failed(tmp_path, capsys):
+    """Names in brackets are no markup of rich's."""
+    run = replace(trained.read(write(tmp_path / "a", cpu(), [0.9])), name="cpu [red]")
+    failed = {"vanilla ranks=1": [], "gpu pipe": ["no GPU"], "cpu [red]": []}
+    found = judge.judged([run], AS, failed=failed, left_out={"vanilla ranks=1": "baselines need torch"})
+    row = found["rows"][0]
+    assert (row["runs"], row["errors"], row["left_out"]) == (0, [], "baselines need torch")
+    printed = {"source": "a[b]", "run_dir": None, "stand_in": AS.to_dict(), "machines": [], **found}
+    table.show({**printed, "finding": {"text": "", "but": []}}, Console(markup=False, width=120))
+    said = capsys.readouterr().out
+    rows = {line.split("  ")[0]: line for line in said.splitlines()}
+    assert "left out" in rows["vanilla ranks=1"]
+    assert "failed" in rows["gpu pipe"]
+    assert "cpu [red]" in rows
+    assert "vanilla ranks=1: baselines need torch" in said
+    assert "a[b]: to 0.9" in said
 
 
 def test_target_is_what_all_were_trained_to(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import siafu
+from graph_data.prepare import prepare
 from run_coordinator import run_directory
 from run_coordinator.past_runs import COLUMNS, PastRun, Trials, clean, compare, read, runs
 from run_coordinator.past_runs.cli import FIRST, fitting
@@ -165,7 +167,8 @@ def test_names_in_brackets_are_shown_as_they_are(tmp_path: Path, capsys: pytest.
 
 def test_a_folder_that_is_none_and_a_broken_run_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", str(tmp_path / "none")]) == 2
-    assert capsys.readouterr().err == f"siafu runs: {tmp_path}/none: No such file or directory\n"
+    why = "No such file or directory; name the folder that holds your runs"
+    assert capsys.readouterr().err == f"siafu runs: {tmp_path}/none: {why}\n"
     broken = written(tmp_path / "broken")
     (broken / "metrics.jsonl").write_text("{\n")
     assert main(["runs", str(tmp_path)]) == 2
@@ -274,12 +277,27 @@ def test_what_was_calibrated_stays(cache: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_run_that_goes_on_stays_and_so_does_its_graph(cache: Path) -> None:
-    alive = written(cache.parents[1] / "runs/alive", ended=False, shards=str(cache / "old-2"))
-    with run_directory.alone(alive):
+    """Its graph stays wherever the run is: people have more than one folder of runs."""
+    alive = written(cache.parents[1] / "runs/alive", ended=False)
+    with run_directory.alone(alive), run_directory.reads(cache / "old-2"):
         assert main(["clean", "--runs", "1s", "--yes"]) == 0
     assert alive.is_dir()
     assert (cache / "old-2/features.npy").is_file()
     assert not (cache / "new-1").exists()
+
+
+def test_who_trains_reads_its_graph_to_the_end(tmp_path: Path) -> None:
+    shards = prepare("digits", tmp_path / "digits").path
+    seen: list[bool] = []
+    for train in (siafu.train, functools.partial(siafu.train_baseline, "vanilla", ranks=1)):
+        train(
+            str(shards),
+            epochs=1,
+            on_epoch=lambda end: seen.append(run_directory.is_read(shards)),
+            run_dir=str(tmp_path / f"run{len(seen)}"),
+        )
+    assert seen == [True, True]
+    assert not run_directory.is_read(shards)
 
 
 def test_runs_go_by_their_age_and_only_where_one_is_named(cache: Path) -> None:
