@@ -102,7 +102,7 @@ def check_files(name: str) -> None:
     source = resolve(name)
     path, query = path_and_options(source.argument)
     named = [path] if source.kind in (*ENDINGS.values(), "edges") else []
-    if source.kind not in ("digits", "synthetic"):  # options of what is made are numbers
+    if source.kind == "edges":  # others have schemes and numbers by these names
         options = ((key, text) for key, text in parse_qsl(query, errors="surrogateescape") if key in OF_VERTICES)
         named += [file_and_columns(text)[0] for key, text in options if (key, text[:6]) != ("features", "random")]
     for file in named:
