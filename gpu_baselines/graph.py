@@ -6,14 +6,17 @@ history, a sampled block. Layers are written once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gpu_baselines.adjacency import Adjacency
 from gpu_baselines.masks import edge_places
+from siafu.shards import Edges
 from siafu.sparse import Array
 
 
@@ -81,6 +84,24 @@ class AttentionEdges:
     def by_source(self) -> Neighbours:
         order = torch.argsort(self.source, stable=True)
         return Neighbours(_first(self.source, self.num_sources), self.target[order].int(), order)
+
+
+def with_loops(n: int, kinds: Sequence[tuple[Edges, int]]) -> tuple[Array, Array, Array]:
+    """Sources and targets, int64 [m], and weights, float32 [m], of n targets' edges: each one's edge to itself, then
+    its edges of every kind, whose sources are counted from the number beside them. By target, and nothing is sorted."""
+    counts = 1 + sum((np.diff(edges.indptr) for edges, _ in kinds), np.zeros(n, np.int64))
+    first, total = np.cumsum(counts) - counts, int(counts.sum())
+    source, weight = np.empty(total, np.int64), np.ones(total, np.float32)
+    source[first] = np.arange(n)
+    after = first + 1
+    for edges, offset in kinds:
+        degree = np.diff(edges.indptr)
+        place = np.arange(len(edges.indices)) + np.repeat(after - edges.indptr[:-1], degree)
+        source[place] = np.asarray(edges.indices).astype(np.int64) + offset
+        if edges.weight is not None:
+            weight[place] = edges.weight
+        after = after + degree
+    return source, np.repeat(np.arange(n), counts), weight
 
 
 def _first(ends: Tensor, num_vertices: int) -> Tensor:

@@ -267,7 +267,7 @@ class TorchGroup:
 
     def settled(self) -> None:
         self._patience_s = self._timeout_s
-        # Private, and for years torch's only way: a group of its own would be connected anew.
+        # torch has no public call for it, and a new group would have to connect its ranks again.
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=self._timeout_s), self._of)
         for made in self._made:
             made.settled()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gpu_baselines.adjacency import Adjacency
 from gpu_baselines.clock import Clock
-from gpu_baselines.graph import AttentionEdges, Propagate
+from gpu_baselines.graph import AttentionEdges, Propagate, with_loops
 from gpu_baselines.group import Group
 from gpu_baselines.masks import Masks
 from gpu_baselines.part import dense
@@ -196,14 +196,8 @@ class Block:
     @property
     def edges(self) -> AttentionEdges:
         n, csr, device = self.num_inner, self._csr, self._masks.device
-        source = np.concatenate([np.arange(n), csr.indices])
-        target = np.concatenate([np.arange(n), np.repeat(np.arange(n), np.diff(csr.indptr))])
-        order = np.argsort(target, kind="stable")
-        source, target = source[order], target[order]
-        weight = None
-        if csr.weight is not None:
-            own = np.concatenate([np.ones(n, np.float32), csr.weight])[order]
-            weight = torch.from_numpy(own).to(device, self._masks.dtype)
+        source, target, weights = with_loops(n, ((csr, 0),))
+        weight = None if csr.weight is None else torch.from_numpy(weights).to(device, self._masks.dtype)
         ids = self._vertices[source], self._vertices[target]
         ends = torch.from_numpy(source).to(device), torch.from_numpy(target).to(device)
         return AttentionEdges(*ends, weight, ids, n, len(self._vertices))

@@ -55,7 +55,7 @@ class Runner:
         self.progress = Progress()
         self._stopping = Stopping(run.config.train.stop_on)
         self._best_weights: dict[str, Any] = {}
-        self._settled = False  # whether an epoch is through, in which the last of what is slow once was made
+        self._settled = False  # whether the first epoch is through: set-up ends in it
         if resume:
             self._resume()
         now = time.monotonic()

@@ -67,7 +67,8 @@ def alone(run_dir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reads(shards: Path) -> Iterator[None]:
-    """Meanwhile ``is_read`` is true of this prepared graph, in every process, unless its file system has no locks."""
+    """While the block runs, ``is_read`` of this prepared graph is true in every process; not where the file system has
+    no locks."""
     folder = os.open(shards, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gpu_baselines.bag import Bag, features
 from gpu_baselines.clock import Clock
-from gpu_baselines.graph import AttentionEdges
+from gpu_baselines.graph import AttentionEdges, with_loops
 from gpu_baselines.group import Group
 from gpu_baselines.halos.codec import Codec, Plain, Stream
 from gpu_baselines.masks import Masks
@@ -360,20 +360,8 @@ class _Extend(torch.autograd.Function):
 
 def attention_edges(part: Part, device: torch.device, dtype: torch.dtype) -> AttentionEdges:
     """In-edges of inner vertices from both sides, and of each from itself, by target."""
-    n, kinds = part.num_inner, ((part.inner.edges, 0), (part.outer.edges, part.num_inner))
-    counts = 1 + np.diff(part.inner.edges.indptr) + np.diff(part.outer.edges.indptr)
-    first, total = np.cumsum(counts) - counts, int(counts.sum())
-    source, weight = np.empty(total, np.int64), np.ones(total, np.float32)
-    source[first] = np.arange(n)  # itself, then inner vertices, then the halo
-    after = first + 1
-    for edges, offset in kinds:
-        degree = np.diff(edges.indptr)
-        place = np.arange(len(edges.indices)) + np.repeat(after - edges.indptr[:-1], degree)
-        source[place] = np.asarray(edges.indices).astype(np.int64) + offset
-        if edges.weight is not None:
-            weight[place] = edges.weight
-        after = after + degree
-    target = np.repeat(np.arange(n), counts)
+    n = part.num_inner
+    source, target, weight = with_loops(n, ((part.inner.edges, 0), (part.outer.edges, n)))
     everybody = np.concatenate([part.vertices, part.halo])
     return AttentionEdges(
         torch.from_numpy(source).to(device),

@@ -35,13 +35,14 @@ class Attend(torch.autograd.Function):
         Z, log_total = T.new_empty(num_targets, heads, width), torch.empty_like(t)
         where = edges.by_target
         weight, factor = _or_nothing(edges.weight, T), _or_nothing(kept, T)
+        given = {"WEIGHTED": edges.weight is not None, "DROPPED": kept is not None}
         if num_targets:
             _forward[(num_targets,)](
                 T, s, t, weight, factor, where.first, where.other, Z, log_total, heads, width,
-                SLOPE=slope, **_given(edges, kept), **_shape(heads, width),
+                SLOPE=slope, **given, **_shape(heads, width),
             )  # fmt: skip
         ctx.save_for_backward(T, s, t, weight, factor, Z, log_total)
-        ctx.edges, ctx.slope, ctx.kept = edges, slope, kept is not None
+        ctx.edges, ctx.slope, ctx.given = edges, slope, given
         return Z
 
     @staticmethod
@@ -53,17 +54,13 @@ class Attend(torch.autograd.Function):
         if num_sources:
             _backward[(num_sources,)](
                 T, s, t, weight, factor, log_total, mean, dZ, where.first, where.other, where.edge, dT, ds, dt,
-                heads, width, SLOPE=ctx.slope, **_given(ctx.edges, ctx.kept or None), **_shape(heads, width),
+                heads, width, SLOPE=ctx.slope, **ctx.given, **_shape(heads, width),
             )  # fmt: skip
         return dT, ds, dt, None, None, None
 
 
 def _or_nothing(values: Tensor | None, like: Tensor) -> Tensor:
     return like.new_empty(1) if values is None else values.contiguous()
-
-
-def _given(edges: AttentionEdges, kept: Any) -> dict[str, bool]:
-    return {"WEIGHTED": edges.weight is not None, "DROPPED": kept is not None}
 
 
 def _shape(heads: int, width: int) -> dict[str, int]:

@@ -16,6 +16,7 @@ from graph_data import published
 from graph_data.archives.formats import recognised
 from graph_data.sources.columns import LISTED, SUFFIXES, file_and_columns, files_of, missing, path_and_options
 from graph_data.sources.folders import data_folders
+from graph_data.sources.randomrows import random_width
 from graph_data.sources.sizes import SMALL, Sizes, guessed
 from siafu.errors import DatasetError
 from siafu.graph import Graph
@@ -104,7 +105,7 @@ def check_files(name: str) -> None:
     named = [path] if source.kind in (*ENDINGS.values(), "edges") else []
     if source.kind == "edges":  # others have schemes and numbers by these names
         options = ((key, text) for key, text in parse_qsl(query, errors="surrogateescape") if key in OF_VERTICES)
-        named += [file_and_columns(text)[0] for key, text in options if (key, text[:6]) != ("features", "random")]
+        named += [file_and_columns(text)[0] for key, text in options if key != "features" or random_width(text) is None]
     for file in named:
         if not (os.path.exists(file) or has_magic(file)):
             raise missing(file)

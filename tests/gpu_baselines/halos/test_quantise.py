@@ -3,9 +3,6 @@ implementation makes the same bytes."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import product
@@ -21,6 +18,7 @@ from gpu_baselines.halos.quantise import LIMIT, WIDTHS, Layout, message_key, noi
 from gpu_baselines.kernels import cpu
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array
+from tests.gpu_baselines.triton_interpreter import interpreted
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "quantised_rows.bin"
@@ -208,11 +206,4 @@ def test_a_gpu_makes_the_same_bytes() -> None:
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed: torch's wheel for CPUs has none")
 def test_triton_interpreted_makes_the_same_bytes() -> None:
-    """In a process of its own: it is interpreted for as long as the process lives."""
-    code = "from tests.gpu_baselines.halos.test_quantise import same_bytes_by_triton as same; same('cpu')"
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, timeout=200
-    )
-    assert not done.returncode, done.stderr
+    interpreted("from tests.gpu_baselines.halos.test_quantise import same_bytes_by_triton as same; same('cpu')")

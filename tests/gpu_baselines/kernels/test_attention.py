@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +12,7 @@ from torch import Tensor
 
 from gpu_baselines.graph import AttentionEdges
 from gpu_baselines.layers import gat
+from tests.gpu_baselines.triton_interpreter import interpreted
 
 #: Targets, sources, heads, values of a head, the most edges of a target.
 SIZES = ((5, 9, 1, 3, 4), (7, 7, 3, 5, 40), (4, 30, 4, 8, 90), (3, 3, 1, 600, 12))
@@ -68,14 +65,7 @@ def test_attention_on_a_gpu_is_that_of_torch() -> None:
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed: torch's wheel for CPUs has none")
 def test_attention_by_interpreted_triton_is_that_of_torch() -> None:
-    """In a process of its own: it is interpreted for as long as the process lives."""
-    code = "from tests.gpu_baselines.kernels.test_attention import same_attention as same; same('cpu')"
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, timeout=200
-    )
-    assert not done.returncode, done.stderr
+    interpreted("from tests.gpu_baselines.kernels.test_attention import same_attention as same; same('cpu')")
 
 
 @pytest.mark.parametrize("weighted", [False, True])
