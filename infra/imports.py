@@ -26,7 +26,7 @@ def imports(path: Path, *, checking: bool = False) -> set[str]:
     """
     names = set()
     tree = ast.parse(path.read_text(), str(path))
-    for node in ast.walk(tree) if checking else _running_nodes(tree):
+    for node in _statements(tree, checking):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -72,11 +72,11 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _running_nodes(node: ast.AST) -> Iterable[ast.AST]:
-    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-        children: list[ast.AST] = list(node.orelse)
-    else:
-        yield node
-        children = list(ast.iter_child_nodes(node))
-    for child in children:
-        yield from _running_nodes(child)
+def _statements(node: ast.AST, checking: bool) -> Iterable[ast.AST]:
+    """Those in a node, however deep: no expressions, in which nothing is imported."""
+    for_checkers = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        if checking or not (for_checkers and block == "body"):
+            for child in getattr(node, block, ()):
+                yield child
+                yield from _statements(child, checking)

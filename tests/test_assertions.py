@@ -41,7 +41,8 @@ def doing_work(source: str) -> list[str]:
 def test_no_assertion_does_work() -> None:
     files = [file for room in ROOMS for file in sorted((TREE / room).rglob("*.py"))]
     assert len(files) > 300
-    assert {str(file): found for file in files if (found := doing_work(file.read_text()))} == {}
+    asserting = {str(file): text for file in files if "assert" in (text := file.read_text())}
+    assert {file: found for file, text in asserting.items() if (found := doing_work(text))} == {}
 
 
 def test_work_in_an_assertion_is_found() -> None:

@@ -35,7 +35,7 @@ PAGES = {
     if page.name not in ("adding-a-model.md", "migrating.md")
 }
 #: Whose commands are run by make test: they are read first, and take seconds.
-FAST = ("README.md", "docs/data.md")
+FAST = ("README.md",)
 #: Verbs that train many times, or load torch.
 LONG = ("baseline", "export", "report", "search", "value")
 CAPITALS = {"NEW.csv": "new.csv", "USERS2.csv": "users2.csv", "DIR": "out"}

@@ -218,6 +218,7 @@ def test_a_run_in_hostile_surroundings_sees_none_of_them(tmp_path: Path, workers
         assert all("localstack-abc" in one["cache"] and "digits-0123" not in one["cache"] for one in said)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_run_that_another_has_started_shares_its_home_and_leaves_it(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")

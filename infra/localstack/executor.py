@@ -77,7 +77,7 @@ class Deployed(Function):
         return {**clean, **self.variables, "AWS_LAMBDA_RUNTIME_API": api_address, "LAMBDA_TASK_ROOT": str(self.code)}
 
 
-class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
+class ProcessExecutor(RuntimeExecutor):
     """One execution environment of LocalStack's: a process at a time, and another one when it has died."""
 
     def __init__(self, id: str, function_version: FunctionVersion) -> None:
@@ -220,7 +220,7 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
         return True
 
 
-class ProcessExecutorPlugin(RuntimeExecutorPlugin):  # type: ignore[misc]
+class ProcessExecutorPlugin(RuntimeExecutorPlugin):
     name = EXECUTOR
 
     def load(self, *args: object, **kwargs: object) -> type[ProcessExecutor]:

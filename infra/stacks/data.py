@@ -19,7 +19,7 @@ KEPT_DAYS, FORGETS = 30, ("boot", "machines", "orders", "runs", "shards")
 
 class DataStack(cdk.Stack):
     def __init__(self, scope: Construct, config: Config, **options: object):
-        super().__init__(scope, deployment.stack(config.cloud.name, DATA), **options)  # type: ignore[arg-type]
+        super().__init__(scope, deployment.stack(config.cloud.name, DATA), **options)
         self.bucket = s3.Bucket(
             self,
             "Bucket",

@@ -33,7 +33,7 @@ MAX_INLINE_CHARACTERS = 4096
 
 class ExpiryStack(cdk.Stack):
     def __init__(self, scope: Construct, config: Config, made: Made, **options: object):
-        super().__init__(scope, deployment.stack(config.cloud.name, EXPIRY), **options)  # type: ignore[arg-type]
+        super().__init__(scope, deployment.stack(config.cloud.name, EXPIRY), **options)
         name = config.cloud.name
         bucket = deployment.bucket(name, self.account, self.region)
         group = logs.LogGroup(

@@ -46,7 +46,7 @@ class FunctionStack(cdk.Stack):
     def __init__(
         self, scope: Construct, config: Config, made: Made, data: DataStack, network: NetworkStack, **options: object
     ):
-        super().__init__(scope, deployment.stack(config.cloud.name, FUNCTION), **options)  # type: ignore[arg-type]
+        super().__init__(scope, deployment.stack(config.cloud.name, FUNCTION), **options)
         name, lambdas_config = deployment.function(config.cloud.name), config.lambdas
         group = logs.LogGroup(
             self,

@@ -34,7 +34,7 @@ class NetworkStack(cdk.Stack):
     """``vpc``, its one ``subnet``, and the security groups of ``servers`` and ``functions``."""
 
     def __init__(self, scope: Construct, config: Config, **options: object):
-        super().__init__(scope, deployment.stack(config.cloud.name, NETWORK), **options)  # type: ignore[arg-type]
+        super().__init__(scope, deployment.stack(config.cloud.name, NETWORK), **options)
         self.vpc = ec2.Vpc(
             self,
             "Vpc",

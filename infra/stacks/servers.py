@@ -28,7 +28,7 @@ def counts(config: Config) -> dict[str, int]:
 
 class ServersStack(cdk.Stack):
     def __init__(self, scope: Construct, config: Config, made: Made, network: NetworkStack, **options: object):
-        super().__init__(scope, deployment.stack(config.cloud.name, SERVERS), **options)  # type: ignore[arg-type]
+        super().__init__(scope, deployment.stack(config.cloud.name, SERVERS), **options)
         cloud = config.cloud
         # (role, instance type, what it writes, whether it calls the function)
         kinds = (

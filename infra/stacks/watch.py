@@ -31,7 +31,7 @@ BUDGET_PERCENT = (50, 80, 100)
 
 class WatchStack(cdk.Stack):
     def __init__(self, scope: Construct, config: Config, network: NetworkStack, **options: object):
-        super().__init__(scope, deployment.stack(config.cloud.name, WATCH), **options)  # type: ignore[arg-type]
+        super().__init__(scope, deployment.stack(config.cloud.name, WATCH), **options)
         self._name = config.cloud.name
         self._flow_log(network)
         topic = self._topic(config.cloud.email)

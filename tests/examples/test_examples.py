@@ -50,12 +50,14 @@ def numbers(pattern: str, text: str) -> list[float]:
     return [float(found) for found in re.findall(pattern, text)]
 
 
+@pytest.mark.long
 def test_first_run_learns_and_repeats_bit_for_bit(tmp_path: Path) -> None:
     said = said_by("first_run", tmp_path)
     assert numbers(r"test accuracy (\S+),", said)[0] > 0.9
     assert "bit for bit: True" in said
 
 
+@pytest.mark.long
 def test_own_data_learns_from_frames_and_predicts_another_graph(tmp_path: Path) -> None:
     pytest.importorskip("pandas", reason="pandas is not installed")
     pytest.importorskip("pyarrow", reason="needs the extra data")
@@ -65,6 +67,7 @@ def test_own_data_learns_from_frames_and_predicts_another_graph(tmp_path: Path) 
     assert numbers(r"not seen (\S+)", said)[0] > 0.7
 
 
+@pytest.mark.long
 def test_plan_cost_lists_options_that_are_each_faster_or_cheaper(tmp_path: Path) -> None:
     said = said_by("plan_cost", tmp_path)
     seconds, usd = numbers(r"(\d+) s \(", said), numbers(r"\) +\$(\S+)", said)

@@ -25,7 +25,8 @@ def test_the_corpus_gives_typed_errors_or_nothing(name):
     assert fuzzer.findings == {}
 
 
-@pytest.mark.parametrize(("seed", "inputs"), [(8, 150), pytest.param(9, 600, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("seed", "inputs"), [(8, 150), (9, 600)])
 @pytest.mark.parametrize("name", TARGETS)
 def test_nothing_is_found_in_a_few_hundred_inputs(name, seed, inputs):
     """So many, and not for so long: the same ones on every machine. What a longer look finds joins the corpus."""

@@ -9,6 +9,7 @@ from tests.fuzz import mishaps
 pytest.importorskip("pyarrow")
 
 
+@pytest.mark.long
 def test_every_table_is_loaded_right_or_refused():
     found = mishaps.campaign(300, seed=1)
     assert [case for case in found if case[2] == "WRONG"] == []

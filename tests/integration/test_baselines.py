@@ -91,6 +91,7 @@ def test_its_model_is_exported(run: Any, tmp_path: Path) -> None:
     assert export(run.dir, to="torch", out=tmp_path / "out")["max_abs_logit_difference"] < 1e-4
 
 
+@pytest.mark.long
 def test_a_mistake_that_only_ranks_see_is_one_line_and_leaves_no_directory(
     shards: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

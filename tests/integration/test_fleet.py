@@ -442,7 +442,7 @@ def test_pipe_has_the_same_bits_in_any_order_and_through_any_faults(fleet: Build
 
 
 @pytest.mark.parametrize("more", [FEW, MORE])
-@pytest.mark.parametrize("staleness", [0, 1, 2])
+@pytest.mark.parametrize("staleness", [0, 1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 def test_async_keeps_its_bounds_in_any_order_and_through_any_faults(
     fleet: Build, backend: str, staleness: int, more: int

@@ -25,7 +25,8 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
     [
         ("cpu", "sage", 4, 3, "float64", {}),
         pytest.param("cpu", "gcn", 2, 2, "float32", {"train.mode": "no-pipe"}, marks=pytest.mark.long),
-        ("lambda", "gcn", 2, 3, "float64", {"train.intervals": 1}),  # long enough to be streamed in halves
+        # long enough to be streamed in halves
+        pytest.param("lambda", "gcn", 2, 3, "float64", {"train.intervals": 1}, marks=pytest.mark.long),
         pytest.param("cpu", "gcn", 1, 1, "float64", {}, marks=pytest.mark.long),
         pytest.param("lambda", "sage", 1, 1, "float32", {}, marks=pytest.mark.long),
         pytest.param("lambda", "gcn", 2, 1, "float64", {"model.layers": 1}, marks=pytest.mark.long),
@@ -66,6 +67,7 @@ def test_losses_are_those_of_full_batch_training(
     np.testing.assert_allclose(run.result["loss_history"], expected.losses, rtol=TOLERANCE[dtype])
 
 
+@pytest.mark.long
 def test_results_may_be_as_wide_as_there_are_classes(tmp_path: Path) -> None:
     """A server drops what no worker can have said; one result here is 25 MB of logits, and hidden layers are narrow."""
     n = 2_500

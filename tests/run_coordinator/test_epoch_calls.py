@@ -106,6 +106,7 @@ def test_train_calls_it_for_every_epoch_and_takes_no_heed_of_what_it_returns(her
     assert {end.run_dir for end in ends} == {run.dir}
 
 
+@pytest.mark.long
 def test_an_exception_in_it_ends_the_run_and_resume_goes_on(here: Path) -> None:
     class Enough(Exception):
         pass
@@ -134,6 +135,7 @@ def test_a_finished_run_stays_whatever_is_raised_at_its_last_epoch(here: Path) -
     assert len(list((here / "runs").iterdir())) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_many_seeds_are_told_apart_by_their_directories(here: Path, jobs: int) -> None:
     ends: list[EpochEnd] = []
@@ -143,6 +145,7 @@ def test_many_seeds_are_told_apart_by_their_directories(here: Path, jobs: int) -
         assert [end.loss for end in ends if end.run_dir == run.dir] == run.result["loss_history"]
 
 
+@pytest.mark.long
 def test_an_exception_ends_trials_side_by_side(here: Path) -> None:
     def stops(end: EpochEnd) -> None:
         raise LookupError(end.run_dir.name)

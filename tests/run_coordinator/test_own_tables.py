@@ -55,6 +55,7 @@ def test_tables_are_trained_on_as_they_are_prepared(folder, capsys):
     assert ShardSet.open(prepared.shards_of(load("again/config.toml"))).manifest.num_features == 1
 
 
+@pytest.mark.long
 def test_a_run_on_tables_goes_on_and_predicts_another_graph(folder, monkeypatch, capsys):
     assert main(["train", "sales.csv", *FLAGS, "--epochs", "3", "--run-dir", "run", "--quiet"]) == 0
     (folder / "elsewhere").mkdir()
@@ -72,6 +73,7 @@ def test_a_run_on_tables_goes_on_and_predicts_another_graph(folder, monkeypatch,
     assert "--features: is for another graph: give it by --graph" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_another_graph_is_read_as_the_runs_tables_were(capsys):
     """Without a word, the first two columns would be the ends: of the run, they were the first and the third."""
     write("calls.csv", ["who", "when", "whom"], [[f"u{i:02d}", i, f"u{(i + 3) % 60:02d}"] for i in range(60)])

@@ -133,6 +133,7 @@ def without_extras(folder: Path, *commands: str) -> list[tuple[int, str, str]]:
     return [tuple(json.loads(line)) for line in ended.stdout.splitlines()]
 
 
+@pytest.mark.long
 def test_every_verb_explains_itself_without_any_extra(tmp_path: Path) -> None:
     commands = [f"{verb} {flag}" for verb in VERBS for flag in ("--help", "--help-all")]
     for command, (code, out, err) in zip(commands, without_extras(tmp_path, *commands), strict=True):

@@ -78,6 +78,7 @@ def test_a_run_says_at_once_that_it_may_open_too_few_files(tmp_path: Path) -> No
     assert said == ["siafu train: this system lets a process open 24 files, must be at least 128: ulimit -n 4096"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
 @pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.long)])
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def write_graph(folder: Path) -> None:
     (folder / "x.csv").write_text(f"id,a,b,label\n{rows}", encoding="utf-8")
 
 
+@pytest.mark.long
 def test_a_locale_without_utf_8_changes_no_file_and_stops_no_verb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_folder_may_be_called_anything(name: str, tmp_path: Path, monkeypatch:
     assert main(["prepare", f"{name}/e.csv", "--features", f"{name}/x.csv", *tables[2:], "--out", f"{name}/all"]) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [

@@ -40,6 +40,7 @@ def test_an_edge_list_is_synthesized_and_prepared(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_mistakes_are_named(tmp_path: Path):
     with pytest.raises(ConfigError, match="--parts 0, --rounds 1: must be >= 1"):
         prepare.measure(arguments("--parts", "0"))

@@ -37,6 +37,7 @@ def test_what_is_sent_over_either_link_comes_back_and_floods_are_counted_to_the_
                 assert 0 < link.echo(message, 3) < 10  # the far end echoes again
 
 
+@pytest.mark.long
 def test_a_row_has_both_links_and_the_checksum_s_share():
     with Links() as links:
         row = bench_wire._row("rows", PublishedRows("train", 0, 2, 1, np.ones((512, 64), np.float32)), links, 1)

@@ -24,7 +24,9 @@ def _few_simulations(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("argv", "servers"), [(FRIENDSTER, "24,32"), (LARGER, "64")], ids=["friendster", "10 billion edges"]
+    ("argv", "servers"),
+    [(FRIENDSTER, "24,32"), pytest.param(LARGER, "64", marks=pytest.mark.long)],
+    ids=["friendster", "10 billion edges"],
 )
 def test_a_graph_of_billions_of_edges_is_answered_with_memory_and_quotas(argv, servers, capsys):
     assert main([*argv, *FEW, "--servers", servers, "--json"]) == 0

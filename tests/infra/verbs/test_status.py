@@ -184,6 +184,7 @@ def test_without_credentials_one_line_says_so(
     assert capsys.readouterr().err == "siafu status: no AWS credentials: set AWS_PROFILE, or run aws configure\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", ["status", "train digits --on aws --backend cpu --quiet --run-dir run"])
 def test_without_boto3_one_line_says_what_to_install(words: str, tmp_path: Path) -> None:
     code = f"import sys; sys.modules['boto3'] = None; from siafu.__main__ import main; sys.exit(main({words.split()}))"

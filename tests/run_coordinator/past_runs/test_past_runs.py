@@ -286,6 +286,7 @@ def test_a_run_that_goes_on_stays_and_so_does_its_graph(cache: Path) -> None:
     assert not (cache / "new-1").exists()
 
 
+@pytest.mark.long
 def test_who_trains_reads_its_graph_to_the_end(tmp_path: Path) -> None:
     shards = prepare("digits", tmp_path / "digits").path
     seen: list[bool] = []

@@ -89,6 +89,7 @@ def test_a_graph_that_numbers_its_names_otherwise_is_the_same_graph(run: Run, tm
     assert sorted(path.name for path in run.dir.iterdir() if path.name.startswith("predict")) == []
 
 
+@pytest.mark.long
 def test_a_graph_with_fewer_relations_is_one_in_which_the_others_do_not_occur(run: Run, tmp_path: Path) -> None:
     fewer = without(GRAPH, 1)
     known = scored(run, fewer, tmp_path / "known")
@@ -206,6 +207,7 @@ def numbers(graph: Graph) -> Graph:
     return replace(graph, labels=graph.labels + np.random.default_rng(2).random((60, 3), np.float32))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("made", [lambda graph: graph, numbers], ids=["labels", "numbers"])
 def test_columns_of_labels_in_another_order_are_refused(made: Callable[[Graph], Graph], tmp_path: Path) -> None:
     graph = made(MANY)

@@ -43,6 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
 
 
+@pytest.mark.long
 def test_the_file_says_what_the_run_was_judged_by(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(path.name for path in run.dir.iterdir())
     assert (

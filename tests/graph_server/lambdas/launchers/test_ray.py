@@ -21,6 +21,8 @@ from siafu.config import Config
 from siafu.errors import ConfigError
 from tests.simulated_ray import CPUS, SimulatedRay
 
+pytestmark = pytest.mark.long  # the cluster takes seconds to start
+
 HANDLERS = "tests.lambda_funcs.handlers"
 PATIENCE_S = 120.0  # what does not come within this never does
 
@@ -56,7 +58,6 @@ def actor_above(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-@pytest.mark.long
 def test_actor_that_dies_ends_its_invocation_and_the_next_gets_another(joined: SimulatedRay, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
