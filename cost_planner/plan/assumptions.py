@@ -15,7 +15,7 @@ from cost_planner.plan.options import START_S, USABLE
 from cost_planner.plan.ranking import Predicted
 from cost_planner.scale import AWS, GB, SETTINGS
 from cost_planner.value import break_even
-from siafu.config import Config
+from siafu.config import Cloud, Config
 from siafu.models import operators
 from siafu.places import CORE_MB
 from siafu.pricing import prices
@@ -59,6 +59,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         "Evaluation: "
         + (f"every {'epoch' if evaluated == 1 else f'{evaluated} epochs'}." if evaluated else "none while training."),
         _of_prices(config, shown, today),
+        *_of_own_types(asked),
         *_of_many_servers(shown),
         *_of_cards(asked, shown),
         *_of_attention(config),
@@ -70,6 +71,7 @@ def caveats(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], 
     return [
         f"Speeds are those of {calibration.machine}: nobody has measured EC2 or Lambda yet.",
         _of_prices(asked.config, shown, today),
+        *_of_own_types(asked),
         *_of_many_servers(shown),
         *_of_driver(shown),
         *_of_attention(asked.config),
@@ -80,6 +82,14 @@ def _of_prices(config: Config, shown: Sequence[Predicted], today: date) -> str:
     as_of = min((one.cost.as_of for one in shown), default="")
     bought = "spot" if config.cloud.spot else "on demand"
     return f"Prices of {config.lambdas.region}, {bought}, {as_of}{prices.age(as_of, today)}."
+
+
+def _of_own_types(asked: Asked) -> list[str]:
+    """A type that a file or ``--set`` names is one of those that are compared."""
+    named = asked.config.cloud.graph_instance
+    if asked.instances or named == Cloud().graph_instance:
+        return []
+    return [f"cloud.graph_instance is {named}; this plan compares all types. That one alone: --instance {named}"]
 
 
 def _of_many_servers(shown: Sequence[Predicted]) -> list[str]:

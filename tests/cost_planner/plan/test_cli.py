@@ -11,6 +11,7 @@ from cost_planner.plan import ranking
 from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.work import Speeds
 from siafu.__main__ import main
+from siafu.pricing import prices
 
 COUNTS = ["--vertices", "65.6M", "--edges", "3.6B", "--features", "32", "--classes", "50"]
 FRIENDSTER = ["plan", *COUNTS, "--model", "gcn", "--hidden", "32"]
@@ -148,6 +149,16 @@ def test_a_model_that_was_not_calibrated_is_said_to_be_counted_too_fast(capsys):
     for model, told in (("gcn", False), ("gat", True)):
         assert main([*argv, "--model", model]) == 0
         assert any("too fast" in line for line in json.loads(capsys.readouterr().out)["assumptions"]) == told
+
+
+def test_a_type_that_the_settings_name_is_one_of_those_compared(monkeypatch, capsys):
+    monkeypatch.setattr(prices, "instances", lambda region: [prices.instance("c8g.2xlarge", region)])
+    words = "cloud.graph_instance is c5n.2xlarge; this plan compares all types. That one alone: --instance c5n.2xlarge"
+    argv = ["plan", "--vertices", "1000", "--edges", "9000", "--features", "8", "--classes", "4", "--servers", "1"]
+    argv += ["--backend", "cpu", "--mode", "pipe", "--intervals", "4", "--set", "cloud.graph_instance=c5n.2xlarge"]
+    for more, told in (((), True), (("--instance", "c5n.2xlarge"), False)):
+        assert main([*argv, *more]) == 0
+        assert (words in " ".join(capsys.readouterr().out.split())) == told
 
 
 def test_tables_are_named_as_for_siafu_train(tmp_path, capsys):
