@@ -47,7 +47,7 @@ audit: $(VENV)/.setup-dev
 unexport PYTHONOPTIMIZE
 
 # A file's tests on one worker: what they share is made once.
-PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 test: lint
 	$(PYTEST)
 

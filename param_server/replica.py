@@ -168,7 +168,7 @@ class Replica:
 
     def _is_due(self, version: int, judged: int) -> bool:
         """Whether its evaluation is still to come, where epoch ``judged`` was the last that was evaluated."""
-        epoch = max(version - 1, 0)  # after which it would be evaluated
+        epoch = version - 1  # after which it would be evaluated
         return epoch > judged and is_evaluated(epoch, self.train) and evaluated_version(epoch, self.train) == version
 
     # --- weights ------------------------------------------------------------------------------------------------------

@@ -139,9 +139,8 @@ class Typed:
         expands = self.model.width(target) > width
         shape = stop - start, self.model.width(target)
         out = np.empty(shape, self.setting.dtype) if expands else None  # else a sum, on top of the interval's own rows
-        total: Array | None = None
-        for name in step.reads:
-            total = np.asarray(rows[name]) if total is None else total + np.asarray(rows[name])
+        total: Array | None
+        (total,) = [np.asarray(rows[name]) for name in step.reads] or (None,)
         for r, edges in enumerate(self.edges[step.backward]):
             total = kernels.gather(
                 edges,
