@@ -40,7 +40,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError, Diverged, GnnError, PeerLost
 from siafu.metrics import TITLES
 from siafu.pricing.meter import BUDGET, LIMITS, TIME
-from siafu.progress import from_here, written
+from siafu.progress import from_here, of_notebook, written
 from siafu.run_files import Result
 from siafu.shards import ShardSet
 
@@ -63,6 +63,11 @@ class Trial:
     @property
     def seed(self) -> int:
         return self.config.train.seed
+
+
+def in_a_cell(trial: Trial) -> contextlib.AbstractContextManager[OnStatus]:
+    """Shows a trial's progress below the cell of a notebook, and nothing anywhere else."""
+    return of_notebook(trial.config.train.epochs, trial.name) or contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ def repeat(
     config: Config | str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     preset: str = "",
-    watch: Watch = lambda trial: contextlib.nullcontext(),
+    watch: Watch = in_a_cell,
     on_done: Callable[[Done], None] = lambda done: None,
     on_epoch: OnEpoch | None = None,
     **short: Any,
@@ -134,8 +139,9 @@ def repeat(
     other arguments are ``siafu.train``'s.
 
     data_seeds: count ``data.seed`` up as well: another split where the source has none, and another partition. jobs:
-    how many to train side by side. watch: what shows a trial's progress; on_done: hears of each that is finished;
-    on_epoch: of each epoch of each, by its ``run_dir``. Interrupted, the same call goes on with what is missing.
+    how many to train side by side. watch: what shows a trial's progress; by default a line below the cell of a
+    notebook. on_done: hears of each that is finished; on_epoch: of each epoch of each, by its ``run_dir``. Interrupted,
+    the same call goes on with what is missing.
 
         >>> runs = siafu.repeat("digits", runs=5, epochs=50)
         >>> runs.test_acc
@@ -299,7 +305,7 @@ def carry_out(
     config: Config,
     *,
     jobs: int = 1,
-    watch: Watch = lambda trial: contextlib.nullcontext(),
+    watch: Watch = in_a_cell,
     may_diverge: bool = False,
     may_fail: bool = False,
     train: Trainer | None = None,

@@ -7,7 +7,6 @@ search; a point that diverges is last.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
@@ -18,7 +17,7 @@ from typing import Any
 
 from run_coordinator import keywords, prepared, repeat, run_config, search_space, tables
 from run_coordinator.epoch_calls import OnEpoch
-from run_coordinator.repeat import Done, Spread, Summary, Watch
+from run_coordinator.repeat import Done, Spread, Summary, Watch, in_a_cell
 from run_coordinator.run import Run
 from siafu.config import Config, Data
 from siafu.errors import ConfigError
@@ -128,7 +127,7 @@ def search(
     config: Config | str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     preset: str = "",
-    watch: Watch = lambda trial: contextlib.nullcontext(),
+    watch: Watch = in_a_cell,
     on_done: Callable[[Done], None] = lambda done: None,
     on_epoch: OnEpoch | None = None,
     **short: Any,

@@ -252,8 +252,9 @@ def repeat(
     other arguments are ``siafu.train``'s.
 
     data_seeds: count ``data.seed`` up as well: another split where the source has none, and another partition. jobs:
-    how many to train side by side. watch: what shows a trial's progress; on_done: hears of each that is finished;
-    on_epoch: of each epoch of each, by its ``run_dir``. Interrupted, the same call goes on with what is missing.
+    how many to train side by side. watch: what shows a trial's progress; by default a line below the cell of a
+    notebook. on_done: hears of each that is finished; on_epoch: of each epoch of each, by its ``run_dir``. Interrupted,
+    the same call goes on with what is missing.
 
         >>> runs = siafu.repeat("digits", runs=5, epochs=50)
         >>> runs.test_acc

@@ -180,9 +180,11 @@ class Cell:
 
     EVERY_S = 0.3  # between two changes: each is a message to the browser
 
-    def __init__(self, epochs: int, show: Callable[..., Any], clock: Callable[[], float] = time.monotonic):
-        """show: ``IPython.display.display``."""
-        self._epochs, self._clock = epochs, clock
+    def __init__(
+        self, epochs: int, show: Callable[..., Any], clock: Callable[[], float] = time.monotonic, name: str = ""
+    ):
+        """show: ``IPython.display.display``; name: of the run, where there are several."""
+        self._epochs, self._clock, self._name = epochs, clock, name
         self._handle = show({"text/plain": "starting"}, raw=True, display_id=True)
         # All mutable state:
         self._said_at = -math.inf
@@ -201,19 +203,26 @@ class Cell:
         self._show(status.phase)
 
     def end(self) -> None:
-        self._show("done")
+        self._show("done" if not self._name else "ended")  # of several, one may have failed
+
+    def __enter__(self) -> Cell:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def _show(self, phase: str) -> None:
-        self._handle.update({"text/plain": "\n".join([*self._notes, "  ".join([phase, *self._facts])])}, raw=True)
+        line = "  ".join([*filter(None, [self._name]), phase, *self._facts])
+        self._handle.update({"text/plain": "\n".join([*self._notes, line])}, raw=True)
 
 
-def of_notebook(epochs: int) -> Cell | None:
+def of_notebook(epochs: int, name: str = "") -> Cell | None:
     """Where progress goes in the kernel of a notebook; None anywhere else, also in IPython on a terminal."""
     ipython = sys.modules.get("IPython")  # there is no notebook without it
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None or not hasattr(shell, "kernel"):
         return None
-    return Cell(epochs, importlib.import_module("IPython.display").display)
+    return Cell(epochs, importlib.import_module("IPython.display").display, name=name)
 
 
 def fitting(words: Sequence[str], width: int) -> str:

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -321,6 +322,31 @@ def test_the_progress_of_a_trial_in_another_process_is_told(tmp_path: Path, monk
         )
     )
     assert told[0] == Status("training", 7, 0.25, scores)
+
+
+def test_in_a_notebook_each_trial_has_a_line_below_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    lines: list[str] = []
+
+    def display(data: dict[str, str], **_: object) -> SimpleNamespace:
+        return SimpleNamespace(update=lambda data, raw: lines.append(data["text/plain"]))
+
+    shell = SimpleNamespace(kernel=1)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    processes(monkeypatch, lambda name: "import time\ntime.sleep(0.3)\nprint('{}')")
+    for name in ("seed-0", "seed-1"):
+        status = {**dataclasses.asdict(Status("training", 7, 0.25)), "scores": None}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".status.json").write_text(json.dumps(status))
+    trials = [
+        dataclasses.replace(trial, config=trial.config.replace({"run.dir": str(tmp_path / trial.name)}))
+        for trial in repeat.seeds_of(Config(), 2)
+    ]
+    list(repeat._side_by_side(iter(trials), tmp_path, 2, repeat.in_a_cell, None))
+    for name in ("seed-0", "seed-1"):
+        mine = [line for line in lines if line.startswith(name)]
+        assert mine[0].startswith(f"{name}  training  epoch 7/{Config().train.epochs}  loss 0.2500")
+        assert mine[-1].startswith(f"{name}  ended  epoch 7")
 
 
 def test_what_a_process_without_a_result_complained_of_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
