@@ -113,8 +113,10 @@ def test_plan_check_prints_a_table_and_json(tmp_path, shards, capsys):
 
 @pytest.mark.long
 def test_ghost_bytes_of_a_real_run_are_those_that_were_predicted(tmp_path):
-    api.train("digits", run_dir=str(tmp_path / "run"), settings={**LOCAL, "train.epochs": 6})
+    """METIS leaves 26 ghosts, too few for a share of them to be foretold (``reach``); a random cut has 1,662."""
+    settings = {**LOCAL, "train.epochs": 6, "data.partitioner": "random"}
+    api.train("digits", run_dir=str(tmp_path / "run"), settings=settings)
     found = check.of_run(tmp_path / "run", Calibration()).quantities
-    assert found["ghost_bytes"].ratio == pytest.approx(1, rel=0.2)  # few rows: not all parts have as many of training
+    assert found["ghost_bytes"].ratio == pytest.approx(1, rel=0.1)
     assert 0.01 < found["epoch_s"].ratio < 100
     assert 0.5 < found["memory_bytes"].ratio < 2  # most of it is Python and libraries
