@@ -267,8 +267,8 @@ def _usd(result: Result) -> float:
     return result["cost"]["usd"] if result["cost"] else 0.0
 
 
-class _Limits:
-    """Rule 3."""
+class Limits:
+    """Rule 3: of all trials of a call."""
 
     def __init__(self, config: Config, jobs: int):
         self._run, self._jobs, self._begun = config.run, jobs, time.monotonic()
@@ -310,14 +310,16 @@ def carry_out(
     may_fail: bool = False,
     train: Trainer | None = None,
     on_epoch: OnEpoch | None = None,
+    limits: Limits | None = None,
 ) -> Iterator[Done]:
     """Yields every trial that is finished, those of earlier calls first, until all are or a limit is reached.
 
     may_diverge: a trial that diverged is an answer, too; may_fail: so is one that failed for any reason, which the next
     call tries again. train: what trains one, where they come one after the other; by default ``trained``.
+    limits: those of a call that carries out other trials as well.
     """
     train = train or functools.partial(trained, on_epoch=on_epoch)
-    limits = _Limits(config, jobs)
+    limits = limits or Limits(config, jobs)
     missing = []
     for trial in trials:
         if (known := _finished(folder, trial)) is None:
@@ -345,7 +347,7 @@ def carry_out(
             yield Done(trial, outcome)
 
 
-def _asked(trials: Sequence[Trial], folder: Path, limits: _Limits) -> Iterator[Trial]:
+def _asked(trials: Sequence[Trial], folder: Path, limits: Limits) -> Iterator[Trial]:
     """Each trial when its turn comes, with its directory, which is empty then, and what is left of the limits."""
     for trial in trials:
         left = limits.settings()

@@ -81,6 +81,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--runs", type=int, default=1, metavar="K", help="train each K times, with seeds --seed, --seed + 1, ... [1]"
     )
     group.add_argument("--ranks", type=int, default=0, metavar="R", help="processes of a baseline [--parts]")
+    group.add_argument(
+        "--tune",
+        type=int,
+        default=0,
+        metavar="N",
+        help="first try N learning rates around --lr for each contender, with another seed; each then has its best",
+    )
     group = parser.add_argument_group("comparing")
     group.add_argument(
         "--target",
@@ -110,7 +117,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     prices.add_argument(group)
     train_cli.add_settings(parser, without=NOT_FLAGS)
-    show_few(parser, EXAMPLES, ["--contenders", "--runs", "--ranks", "--target", "--as", "--as-gpu", "--paper"])
+    show_few(
+        parser, EXAMPLES, ["--contenders", "--runs", "--ranks", "--tune", "--target", "--as", "--as-gpu", "--paper"]
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -142,6 +151,7 @@ def _nothing_is_trained(args: argparse.Namespace) -> None:
     flags = [name for name in run_config.SHORT if name not in NOT_FLAGS and getattr(args, name) is not None]
     flags += source_flags.given(args, without=(*run_config.SHORT, *NOT_FLAGS))
     flags += [name for name in ("set", "config", "preset", "ranks") if getattr(args, name)]
+    flags += ["tune"] * bool(args.tune)
     if args.runs != 1:
         flags.append("runs")
     if flags:
@@ -187,9 +197,16 @@ def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
     _warn_of_cores(args, base, stand_in, asked)
     with train_cli.going_on():
         held = contest.hold(
-            asked, base, runs=args.runs, ranks=args.ranks, watch=_watch(args), on_done=lambda done: _say(args, done)
+            asked,
+            base,
+            runs=args.runs,
+            ranks=args.ranks,
+            tune=args.tune,
+            watch=_watch(args),
+            on_done=lambda done: _say(args, done),
         )
-    found = _show_runs(args, stand_in, [*held.finished, *held.broken], held.failed, held.left_out, held.dir)
+    runs = [*held.finished, *held.broken]
+    found = _show_runs(args, stand_in, runs, held.failed, held.left_out, held.dir, held.rates)
     (held.dir / SUMMARY).write_text(json.dumps(found, indent=1) + "\n")
     done = f"siafu value: {held.num_done} of {held.num_asked} runs"
     return train_cli.incomplete(done, held.complete) or (0 if held.finished else 1)
@@ -243,6 +260,7 @@ def _show_runs(
     failed: Mapping[str, Sequence[str]],
     left_out: Mapping[str, str],
     folder: Path | None = None,
+    rates: Mapping[str, float] | None = None,
 ) -> Printed:
     """Prints the table or its JSON, which it gives."""
     asked = {"target": args.target, "split": args.split, "beside": args.relative_to}
@@ -255,6 +273,7 @@ def _show_runs(
     found: Printed = {
         "source": runs[0].config.data.source if runs else "".join(args.words),
         "run_dir": None if folder is None else str(folder),
+        "rates": rates or {},
         **there,
         "finding": finding.of(there),
     }

@@ -5,19 +5,21 @@ Rules, besides those of ``run_coordinator.repeat``, whose trials these are:
 2. A run ends when its validation score reaches ``train.target_acc``; without one, all its epochs are trained.
 3. One that fails is told in its row. What it cannot be asked for (no torch, no GPU, no such model) is tried once, what
    diverged never again, and all else by the next call.
-4. ``contenders.json`` in the directory says which runs are whose: it can be judged again, with other prices.
+4. Asked to, each is given a learning rate of its own first (``tuning``).
+5. ``contenders.json`` in the directory says which runs are whose: it can be judged again, with other prices.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from cost_planner.value import contenders, trained
+from cost_planner.value import contenders, trained, tuning
 from cost_planner.value.contenders import Asked
 from cost_planner.value.trained import Contender
 from run_coordinator import baseline, prepared, repeat, run_directory
@@ -46,6 +48,7 @@ class Contest:
     broken: Sequence[Contender] = ()  # the runs that failed and left what they had spent
     num_asked: int = 0  # runs, of those that can run
     num_done: int = 0
+    rates: Mapping[str, float] = field(default_factory=dict)  # learning rates that were found, by label
 
     @property
     def complete(self) -> bool:
@@ -59,11 +62,12 @@ def hold(
     *,
     runs: int = 1,
     ranks: int = 0,
+    tune: int = 0,
     watch: Watch = lambda trial: contextlib.nullcontext(),
     on_done: Callable[[Done], None] = lambda done: None,
 ) -> Contest:
-    """Trains whatever is missing; ``base.run.dir`` is the directory of all runs. ranks:
-    of baselines; 0: as many as parts.
+    """Trains whatever is missing; ``base.run.dir`` is the directory of all runs. ranks: of baselines; 0: as many as
+    parts. tune: how many learning rates are tried for each contender; 0: all have ``base``'s.
 
     Raises: ConfigError or DatasetError for settings that no contender can have, and for mistakes in a contender's own.
     """
@@ -77,18 +81,26 @@ def hold(
     labels = contenders.labels(asked, base, ranks)
     failed: dict[str, list[str]] = {labels[one.directory]: [] for one in asked}
     left_out = {labels[one.directory]: why for one in asked if (why := _why_left_out(one, base, ranks))}
-    trials = [
-        repeat.seeds_of(contenders.config_of(one, base, ranks), runs, name=one.directory + COMMA, contender=label)
-        for one in asked
-        if (label := labels[one.directory]) not in left_out
-    ]
-    folder = repeat.folder_of(base, "value", {"ranks": ranks})
+    order = _order(asked, base, runs, ranks, labels, left_out)  # mistakes are said before anything is trained
+    folder = repeat.folder_of(base, "value", {"ranks": ranks, **({"tune": tune} if tune else {})})
+    carry_out = functools.partial(
+        repeat.carry_out,
+        folder=folder,
+        config=base,
+        watch=watch,
+        may_diverge=True,
+        may_fail=True,
+        train=_Trainer().train,
+        limits=repeat.Limits(base, jobs=1),
+    )
+    own = tuning.Tuned(asked, {})
+    if tune:
+        able = {directory: label for directory, label in labels.items() if label not in left_out}
+        own = tuning.tuned(asked, base, tune, ranks, able, carry_out, on_done)
+        order = _order(own.asked, base, runs, ranks, labels, left_out)
     _sign(folder, labels)
-    order = [trial for same in zip(*trials, strict=True) for trial in same]  # rule 1
     finished, broken, num_done = [], [], 0
-    for done in repeat.carry_out(
-        order, folder, base, watch=watch, may_diverge=True, may_fail=True, train=_Trainer().train
-    ):
+    for done in carry_out(order):
         name, num_done = done.trial.settings["contender"], num_done + 1
         if done.result is None:
             failed[name].append(done.error)
@@ -96,7 +108,19 @@ def hold(
         else:
             finished.append(trained.read(folder / done.trial.name, name=name))
         on_done(done)
-    return Contest(folder, finished, failed, left_out, broken, len(order), num_done)
+    return Contest(folder, finished, failed, left_out, broken, len(order), num_done, own.rates)
+
+
+def _order(
+    asked: Sequence[Asked], base: Config, runs: int, ranks: int, labels: Mapping[str, str], left_out: Container[str]
+) -> list[Trial]:
+    """The runs to compare, by rule 1."""
+    trials = [
+        repeat.seeds_of(contenders.config_of(one, base, ranks), runs, name=one.directory + COMMA, contender=label)
+        for one in asked
+        if (label := labels[one.directory]) not in left_out
+    ]
+    return [trial for same in zip(*trials, strict=True) for trial in same]
 
 
 def _broken(run: Path, name: str, error: str) -> list[Contender]:
@@ -139,7 +163,7 @@ def _why_left_out(one: Asked, base: Config, ranks: int) -> str:
 
 
 def _sign(folder: Path, labels: Mapping[str, str]) -> None:
-    """Rule 4: by what begins the names of directories. Those of earlier calls stay."""
+    """Rule 5: by what begins the names of directories. Those of earlier calls stay."""
     file = folder / WHOSE
     before = json.loads(file.read_text()) if file.is_file() else {}
     file.write_text(json.dumps({**before, **labels}, indent=1) + "\n")

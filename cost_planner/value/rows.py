@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict, TypeGuard
 
 from siafu.run_files import Bill
@@ -151,6 +151,7 @@ class Printed(Found):
 
     source: str
     run_dir: str | None
+    rates: Mapping[str, float]  # the contenders' learning rates, where --tune has found them
 
 
 def has_reached(row: Row) -> TypeGuard[Reached]:

@@ -65,6 +65,9 @@ def _legend(found: Printed) -> list[str]:
             "seconds and dollars: what all runs spent that ended, divided by the runs that reached the target; "
             "below them the least and the most of those that reached it"
         )
+    if found["rates"]:
+        own = ", ".join(f"{name} {rate:g}" for name, rate in found["rates"].items())
+        said.append(f"learning rates, the best of those tried for each: {own}")
     return said
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cost_planner.value import contest, judge
+from cost_planner.value import contest, judge, tuning
 from cost_planner.value.contenders import parse
 from run_coordinator import api, baseline
 from run_coordinator.actions import Status
@@ -32,6 +32,7 @@ class Trainers:
         self.trained: list[tuple[str, int]] = []
         self.configs: list[Config] = []
         self.raises: Raises = lambda config: None
+        self.result: Callable[[Config], dict[str, Any]] = lambda config: {}
         self.statuses = 0
 
     def train(self, config: Config, on_status: Any = None, on_epoch: Any = None) -> Run:
@@ -59,6 +60,7 @@ class Trainers:
             "metric": "accuracy",
             "cost": None if isinstance(config, BaselineConfig) else {"usd": 0.25},
             "device": "cpu",
+            **self.result(config),
         }
         (folder / "result.json").write_text(json.dumps(result))
         return Run(folder, result)
@@ -226,10 +228,75 @@ def test_a_directory_can_be_judged_again(trainers: Trainers):
     assert contest.read(held.dir).left_out == {"cpu pipe": "no run of it is finished"}
 
 
+# --- learning rates of their own --------------------------------------------------------------------------------------
+
+
+def test_rates_lie_around_the_first():
+    assert tuning.rates(0.01, 6) == [0.01, 0.032, 0.0032, 0.1, 0.001, 0.32]
+    assert tuning.rates(0.0123, 2) == [0.0123, 0.039]
+
+
+def fastest_at(rates: dict[str, float]) -> Callable[[Config], dict[str, Any]]:
+    """The farther a backend's rate is from its best one, the longer it takes."""
+    return lambda config: {"train_seconds": 100.0 + abs(config.train.lr - rates[config.servers.backend])}
+
+
+def test_each_is_compared_with_the_rate_that_reaches_the_target_first(trainers: Trainers):
+    """Rule 4."""
+    trainers.result = fastest_at({"cpu": 0.032, "lambda": 0.0032})
+    found = hold("cpu, lambda pipe, cpu no-pipe lr=0.5", runs=2, tune=3)
+    assert found.rates == {"cpu pipe": 0.032, "lambda pipe": 0.0032}
+    tried, compared = trainers.configs[:6], trainers.configs[6:]
+    assert [config.train.lr for config in tried] == [0.01, 0.032, 0.0032] * 2
+    assert {config.train.seed for config in tried} == {tuning.OTHER_SEED}
+    assert [(config.train.lr, config.train.seed) for config in compared] == [
+        (rate, seed) for seed in (0, 1) for rate in (0.032, 0.0032, 0.5)
+    ]
+    assert [one.name for one in found.finished] == ["cpu pipe", "lambda pipe", "cpu no-pipe lr=0.5"] * 2
+    assert hold("cpu, lambda pipe, cpu no-pipe lr=0.5", runs=2, tune=3).rates == found.rates
+    assert len(trainers.configs) == 12  # it went on where nothing was missing
+    assert [one.name for one in contest.read(found.dir).finished].count("cpu pipe") == 2
+    assert hold("cpu", tune=2).dir != found.dir != hold("cpu").dir
+
+
+def test_without_a_run_at_the_target_the_best_score_tells(trainers: Trainers):
+    trainers.result = lambda config: {"stopped": "epochs", "val_acc": 1 - config.train.lr}
+    assert hold("cpu", tune=3).rates == {"cpu pipe": 0.0032}
+    assert trainers.configs[-1].train.lr == 0.0032
+
+
+def test_a_rate_that_diverges_is_not_taken_and_who_always_does_keeps_that_of_all(trainers: Trainers):
+    trainers.result = fastest_at({"cpu": 0.032})
+    trainers.raises = lambda config: (
+        Diverged("nan") if config.servers.backend == "lambda" or config.train.lr == 0.032 else None
+    )
+    found = hold("cpu, lambda pipe", tune=3)
+    assert found.rates == {"cpu pipe": 0.01}
+    assert found.failed == {"cpu pipe": [], "lambda pipe": ["nan"]}
+    assert trainers.configs[-1].train.lr == 0.01
+
+
+def test_tuning_counts_towards_the_limits(trainers: Trainers):
+    found = hold("cpu", BASE.replace({"run.budget_usd": 0.7}), tune=3)
+    assert [config.run.budget_usd for config in trainers.configs] == pytest.approx([0.7, 0.45, 0.2])
+    assert (found.finished, found.complete) == ([], False)
+    found = hold("cpu", BASE.replace({"run.budget_usd": 0.9}), tune=3)
+    assert trainers.configs[-1].run.budget_usd == pytest.approx(0.15)
+    assert found.complete
+
+
+def test_a_mistake_of_a_contender_is_said_before_any_rate_is_tried(trainers: Trainers):
+    with pytest.raises(ConfigError, match=r"model\.heads"):
+        hold("cpu, lambda pipe heads=-1", tune=2)
+    with pytest.raises(ConfigError, match=r"--tune 1: must be >= 2 learning rates"):
+        hold("cpu", tune=1)
+    assert trainers.configs == []
+
+
 # --- the verb ---------------------------------------------------------------------------------------------------------
 
 #: Keys that whoever reads --json relies on.
-KEYS = {"source", "stand_in", "machines", "run_dir", "target", "split", "relative_to", "rows", "finding"}
+KEYS = {"source", "stand_in", "machines", "run_dir", "rates", "target", "split", "relative_to", "rows", "finding"}
 ROW = {
     "name",
     "kind",
@@ -275,6 +342,8 @@ def test_verb_runs_judges_and_says(trainers: Trainers, capsys: pytest.CaptureFix
         "0.8",
         "--runs",
         "2",
+        "--tune",
+        "2",
         "--json",
     ]
     assert main([*command, "--as", "c7g.xlarge", "--as-gpu", "g4dn.xlarge", "--relative-to", "lambda pipe"]) == 0
@@ -284,6 +353,8 @@ def test_verb_runs_judges_and_says(trainers: Trainers, capsys: pytest.CaptureFix
     assert all(row.keys() == ROW for row in found["rows"])
     assert found["finding"].keys() == FINDING
     assert [row["runs"] for row in found["rows"]] == [2, 2, 2]
+    assert found["rates"] == {"cpu pipe": 0.01, "lambda pipe": 0.01, "vanilla ranks=1": 0.01}
+    assert "lambda pipe lr=0.032, seed 1000000: validation 0.9000" in said.err
     assert "vanilla ranks=1, seed 1: validation 0.9000 after 2 epochs" in said.err
     assert json.loads((Path(found["run_dir"]) / "value.json").read_text()) == found
     assert main(["value", found["run_dir"], "--as", "c7g.2xlarge", "--as-gpu", "g6.xlarge"]) == 0
@@ -291,7 +362,7 @@ def test_verb_runs_judges_and_says(trainers: Trainers, capsys: pytest.CaptureFix
     assert "digits: to 0.8 (val)" in shown
     assert "c7g.2xlarge for each graph server" in shown
     assert "Not enough runs: a claim needs 5 seeds" in shown
-    assert len(trainers.trained) == 6
+    assert len(trainers.trained) == 12
 
 
 def test_verb_warns_of_cores_that_are_not_those_of_the_type_before_it_trains(

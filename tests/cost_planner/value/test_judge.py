@@ -176,7 +176,14 @@ def test_who_was_left_out_has_not_failed(tmp_path, capsys):
     found = judge.judged([run], AS, failed=failed, left_out={"vanilla ranks=1": "baselines need torch"})
     row = found["rows"][0]
     assert (row["runs"], row["errors"], row["left_out"]) == (0, [], "baselines need torch")
-    printed = {"source": "a[b]", "run_dir": None, "stand_in": AS.to_dict(), "machines": [], **found}
+    printed = {
+        "source": "a[b]",
+        "run_dir": None,
+        "rates": {"gpu pipe": 0.01},
+        "stand_in": AS.to_dict(),
+        "machines": [],
+        **found,
+    }
     table.show({**printed, "finding": {"text": "", "but": []}}, Console(markup=False, width=120))
     said = capsys.readouterr().out
     rows = {line.split("  ")[0]: line for line in said.splitlines()}
@@ -185,6 +192,7 @@ def test_who_was_left_out_has_not_failed(tmp_path, capsys):
     assert "cpu [red]" in rows
     assert "vanilla ranks=1: baselines need torch" in said
     assert "a[b]: to 0.9" in said
+    assert "learning rates, the best of those tried for each: gpu pipe 0.01" in said
 
 
 def test_target_is_what_all_were_trained_to(tmp_path):
