@@ -80,7 +80,6 @@ class LocalPool:
         self._door = threading.Lock()  # nothing is posted behind the None
         self._closed = False
         self._bell, self._bell_rope = os.pipe()
-        os.set_blocking(self._bell, False)
         os.set_blocking(self._bell_rope, False)
         # The thread's own:
         self._selector = selectors.DefaultSelector()

@@ -86,7 +86,7 @@ def ending(console: Console, found: Planned, *, why: bool) -> None:
     """How to run the option that was asked for, or the best."""
     option = found.wanted.option
     where = "on that machine" if option.backend == "vanilla" else "after siafu deploy with the same settings"
-    more = "" if why else "siafu plan ... --why shows memory, vCPUs, Lambdas, and all assumptions with their sources.\n"
+    more = "" if why else "--why also shows memory, vCPUs, Lambdas, and all assumptions with their sources.\n"
     console.print(f"{more}Option {found.rows.index(found.wanted) + 1}, {where}:", highlight=False)
     console.print(f"  {command(option)}", highlight=False, soft_wrap=True)
 

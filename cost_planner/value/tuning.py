@@ -1,8 +1,9 @@
 """A learning rate of its own for each contender: ``siafu value --tune N``.
 
 Every contender is trained once with each of N rates, by a seed that no run of the comparison has. It then has the rate
-of the run that reached the target in the fewest seconds; where none did, of the highest validation score. Who was asked
-with a rate keeps it. What tuning takes counts towards the limits of the call, and for nobody in the comparison.
+of the run that reached the target in the fewest epochs, whose time no rate changes; where none did, of the highest
+validation score. Who was asked with a rate keeps it. What tuning takes counts towards the limits of the call, and for
+nobody in the comparison.
 """
 
 from __future__ import annotations
@@ -87,6 +88,6 @@ def _trials(one: Asked, base: Config, ranks: int, label: str, number: int) -> li
 def _goodness(result: Result) -> tuple[float, float]:
     """The greater, the better."""
     if result["stopped"] == "target":
-        return 1.0, -result["train_seconds"]
+        return 1.0, -result["epochs"]
     score = result["val_acc"]
     return 0.0, score if score is not None else -float("inf")
