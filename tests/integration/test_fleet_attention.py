@@ -16,6 +16,7 @@ import siafu.tensor_task
 from graph_data.prepare import prepare
 from graph_server.operators.attention import Attention, RecordStore
 from siafu import views
+from siafu.address import Address
 from siafu.address import graph_server as graph_server_address
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError
@@ -234,3 +235,19 @@ def test_rows_of_another_shape_are_refused(fleet: Build, rows: str):
         message = PublishedRows("train", 0, pc, interval, np.zeros(shape, kind))
         with pytest.raises(RemoteProtocolError, match=rf"must be {dtype} \[{length}, {columns}\]"):
             partition.handle(peer, message, 0.0)
+
+
+def test_rows_of_another_server_or_of_no_server_are_refused(fleet: Build):
+    run = fleet({"data.parts": 3})
+    run.train()
+    partition = run.partitions[0]
+    slot, pc = partition.published[Lane.TRAIN, "T0"], partition.programs[Lane.TRAIN].publisher["T0"]
+    interval = next(i for i in slot.places if i // len(partition.intervals) == 1)
+    for sender in (graph_server_address(2), Address("param_server", "1"), Address("worker", "1")):
+        message = PublishedRows("train", 0, pc, interval, np.zeros((1, 1), np.float32))
+        with pytest.raises(RemoteProtocolError, match=rf"^{sender}: rows of interval {interval}, .* is not its own$"):
+            partition.handle(sender, message, 0.0)
+    for changed in ({"pc": 99}, {"pc": -1}, {"interval": 10**6}, {"epoch": -1}, {"epoch": run.config.train.epochs}):
+        fields = {"lane": "train", "epoch": 0, "pc": pc, "interval": interval, "values": message.values, **changed}
+        with pytest.raises(RemoteProtocolError, match=r"nobody gathers them$"):
+            partition.handle(graph_server_address(1), PublishedRows(**fields), 0.0)
