@@ -35,6 +35,16 @@ def test_a_task_that_moves_is_found_at_its_new_home_alone():
     assert (tasks.first("x"), tasks.first("y"), len(tasks)) == (only, None, 1)
 
 
+def test_nothing_is_kept_once_no_task_waits():
+    """Else what no longer holds would stay for the whole run, where nobody asks who is first."""
+    tasks = Tasks()
+    for number in range(3):
+        tasks.add(entry(number, 0, number), "x")
+    for number in range(3):
+        tasks.remove(entry(number, 0, number)[2])
+    assert not any(vars(tasks).values())
+
+
 def test_what_is_removed_is_found_nowhere():
     tasks = Tasks()
     one, other = entry(7, 0, 0), entry(7, 1, 1, Lane.EVAL)
