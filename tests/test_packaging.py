@@ -85,12 +85,17 @@ def test_the_workflow_runs_targets_of_the_makefile_on_both_architectures() -> No
 UNREACHED = "requests.exceptions.ProxyError: HTTPSConnectionPool(host='x'): Max retries exceeded with url: /"
 FOUND = "Found 1 known vulnerability in 1 package\nurllib3 1.0 PYSEC-1 Max retries exceeded"
 CLEAN = "No known vulnerabilities found"
+SKIPPED = (
+    f"{CLEAN}\nyarl  Dependency not found and could not be audited: yarl (1)\nzipp  it could not be audited: zipp (4)"
+)
+UNKNOWN = "make audit: 2 packages are not known to the index that can be reached: they were not checked"
 
 
 @pytest.mark.parametrize(
     ("said", "code", "expected", "is_right"),
     [
         (CLEAN, 0, CLEAN, True),
+        (SKIPPED, 0, f"{CLEAN}\n{UNKNOWN}", True),
         (FOUND, 1, FOUND, False),
         (UNREACHED, 1, "make audit: the advisories cannot be reached: nothing was checked", True),
         ("error: unrecognized arguments", 2, "error: unrecognized arguments", False),
