@@ -420,7 +420,17 @@ class Partition:
 
         counted_as = name_of(task.lane, step.kind)
         following = self._tensor_task_after(task)
-        return [Job(self._priority(task), begin, then, following, counted_as, lambda: slot.may_read(reads, task.epoch))]
+        return [
+            Job(
+                self._priority(task),
+                begin,
+                then,
+                following,
+                counted_as,
+                lambda: slot.may_read(reads, task.epoch),
+                (task.lane, task.pc),
+            )
+        ]
 
     def _intervals_read(self, task: TaskId, step: Step) -> Array:
         """Whose rows the task gathers: those of others, and its interval's own."""
@@ -495,6 +505,7 @@ class Partition:
                 then,
                 counted_as=name_of(task.lane, step.kind),
                 may_begin=lambda: slot.may_write(task.interval, task.epoch),
+                like=(task.lane, task.pc),
             )
         ]
 
@@ -562,6 +573,7 @@ class Partition:
                 task,
                 name_of(task.lane, step.kind),
                 may_begin=lambda: slot.may_read(reads, task.epoch),
+                like=(task.lane, task.pc),
             )
         ]
 
@@ -608,6 +620,7 @@ class Partition:
             lambda: lambda: self.evaluation.tally(outputs, start, stop, pairs),
             then,
             counted_as=counted_as,
+            like="count",
         )
 
     def _update(self, task: TaskId) -> list[Action]:

@@ -39,7 +39,7 @@ class Pool:
                 held.append(queued)
                 continue
             self._busy += 1
-            yield Compute(job.begin(), job.then, job.counted_as), job.leads_to
+            yield Compute(job.begin(), job.then, job.counted_as, job.like), job.leads_to
         for queued in held:
             heapq.heappush(self._jobs, queued)
 

@@ -9,7 +9,8 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,6 +43,9 @@ from siafu.wire import Heartbeat, Hello, Leave, Refused, Stop, Stopped, Usage, W
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.1
+#: A computation that took less the last time is done on the server's own thread: a pool thread would be told of it, and
+#: tell of it, for as long (docs/adr/0041). Then messages are looked at again after so long.
+SHORT_S, SHORTS_S = 2e-4, 2e-3
 #: How long workers may take to leave by themselves before their environments are stopped.
 LEAVE_S = 2.0
 #: Bytes that any message of a worker may have.
@@ -73,6 +77,8 @@ class Server:
             shards.manifest.edge_types,
         )
         self._events: SimpleQueue[tuple[Callable[..., list[Action]], tuple[Any, ...]]] = SimpleQueue()
+        self._short: deque[Compute[Any]] = deque()  # to be done on this thread
+        self._took: dict[Hashable, float] = {}  # seconds of the last computation of each sort
         self._pool = stack.enter_context(ThreadPoolExecutor(num_threads(self.config), "graph"))
         self._launcher = (
             self._launch(joined.run_dir / "logs", stack) if isinstance(self.backend, LambdaBackend) else None
@@ -102,7 +108,7 @@ class Server:
         presence = Presence(self.hub, self.config, self._usage)
         ticked = time.monotonic()
         while True:
-            for sender, message in presence.poll(TICK_S):
+            for sender, message in presence.poll(0 if self._short else TICK_S):
                 match message:
                     case Stop():
                         return self._leave()
@@ -115,11 +121,11 @@ class Server:
                     case _:
                         with self.hub.forgiving(sender):
                             self._do(self.partition.handle(sender, message, time.monotonic()))
-            self._take_events()
             if time.monotonic() - ticked >= TICK_S:
                 ticked = time.monotonic()
                 self._do(self.partition.tick(ticked))
                 self._flush_trace()
+            self._take_events()
 
     # --- actions ------------------------------------------------------------------------------------------------------
 
@@ -136,22 +142,35 @@ class Server:
                     self._rows_written.write(start, rows)
 
     def _compute(self, action: Compute[Any]) -> None:
+        if self._took.get(action.like, SHORT_S) < SHORT_S:
+            self._short.append(action)
+            return
+
         def hand_over(future: Future[Any]) -> None:
-            self._events.put((self._computed, (action, future)))
+            self._events.put((self._finished, (action, future)))
             self.hub.wake()
 
         self._pool.submit(_timed, action.work).add_done_callback(hand_over)
 
-    def _computed(self, action: Compute[Any], future: Future[Any]) -> list[Action]:
-        value, seconds = future.result()
+    def _finished(self, action: Compute[Any], future: Future[Any]) -> list[Action]:
+        return self._computed(action, *future.result())
+
+    def _computed(self, action: Compute[Any], value: Any, seconds: float) -> list[Action]:
+        if action.like is not None:
+            self._took[action.like] = seconds
         return self.partition.computed(action, value, time.monotonic(), seconds)
 
     def _take_events(self) -> None:
+        """What pool threads and the launcher have handed over, and short computations, with all that follows."""
+        until = time.monotonic() + SHORTS_S
         while True:
             try:
                 then, arguments = self._events.get_nowait()
             except Empty:
-                return
+                if not self._short or time.monotonic() > until:
+                    return
+                action = self._short.popleft()
+                then, arguments = self._computed, (action, *_timed(action.work))
             self._do(then(*arguments))
 
     # --- Lambdas ------------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ R1  A training fetch is answered with the version that stash rule S1 fixes for i
     if the asker holds it. Once the interval is done, a late fetch (of a relaunched duplicate) stashes nothing: it
     gets the latest version, and its result will be ignored.
 R2  An evaluation fetch of epoch e gets version e + 1; a late one, when that was judged and let go, the latest.
-R3  The first gradient of (epoch, interval, layer) counts. Every gradient is acknowledged: the worker must not wait.
+R3  The first gradient of (epoch, interval, layer) counts. A worker's is acknowledged: it must not wait. A graph
+    server's own needs no acknowledgement: what it says of the interval afterwards comes over the same link, later.
 R4  IntervalDone frees the stash. EpochDone of every graph server says what to wait for (``epoch``, rules E1-E4).
 R5  Epochs are stepped in order, once each, by every replica for itself, to equal bits. What belongs to a later epoch
     is kept. Version v is the weights after v steps.
@@ -177,11 +178,11 @@ class Replica:
         where = f"fetch of {fetch.lane} epoch {fetch.epoch} interval {fetch.interval}"
         self._check_range(where, fetch.epoch, fetch.interval)
         self._check_owner(where, sender, fetch.interval)
-        names = self._parameters.of(fetch.layer, where)
+        names = [name for layer in fetch.layers for name in self._parameters.of(layer, where)]
         version = self._evaluated_version(fetch) if fetch.lane == Lane.EVAL else self._train_version(fetch)
         weights = self._stash.weights(version)
         tensors: dict[str, TaskRows] = {} if version in fetch.have else {name: weights[name] for name in names}
-        reply = wire.Weights(fetch.lane, fetch.epoch, fetch.interval, fetch.layer, fetch.attempt, version, tensors)
+        reply = wire.Weights(fetch.lane, fetch.epoch, fetch.interval, fetch.layers, fetch.attempt, version, tensors)
         return [Send(sender, reply)]
 
     def _train_version(self, fetch: wire.FetchWeights) -> int:
@@ -225,16 +226,16 @@ class Replica:
         self._check_range(where, gradient.epoch, gradient.interval)
         self._check_owner(where, sender, gradient.interval)
         values = self._parameters.check(gradient.layer, gradient.tensors, where)
-        ack = Send(sender, wire.GradientAck(gradient.epoch, gradient.interval, gradient.layer, gradient.attempt))
+        ack = wire.GradientAck(gradient.epoch, gradient.interval, gradient.layer, gradient.attempt)
+        sends = [Send(sender, ack)] if sender.role == "worker" else []
         if not values:  # of a stage without parameters
-            return [ack]
+            return sends
         epoch = self._open(gradient.epoch)
         if epoch is None or epoch.sums[gradient.layer].has(gradient.interval):
             self._duplicates["Gradient"] += 1
-            return [ack]
+            return sends
         if not self._stash.holds((gradient.epoch, gradient.interval)) and gradient.interval not in epoch.done:
             raise RemoteProtocolError(f"{where} from {sender}: nobody has fetched weights for it")
-        sends = [ack]
         if bad := _not_finite(values):
             sends += self._refuse(gradient.epoch, f"{where}: {bad}")
             values = {name: np.full_like(value, np.nan) for name, value in values.items()}  # the sum is so, quietly

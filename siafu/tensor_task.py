@@ -22,7 +22,7 @@ import numpy as np
 from siafu import arithmetic, models
 from siafu.models import ModelSpec, Output, TensorOps
 from siafu.sparse import Array, EdgeRows, SparseRows, TaskRows
-from siafu.tasks import Lane
+from siafu.tasks import TENSOR_KINDS, Lane
 from siafu.wire import FetchWeights, Gradient, GradientAck, Subset, Task, TaskPart, TaskResult, Tensors, Weights
 
 #: Weight versions of a layer that a worker keeps: with staleness s at most s + 2 are alive, and one for evaluation.
@@ -59,15 +59,23 @@ class TensorWorker:
         clock: Callable[[], float],
         keep_bytes: int = 0,
         ops: TensorOps = arithmetic,
+        all_layers: bool = False,
     ):
-        """``keep_bytes``: how much of what never changes may be kept from task to task."""
+        """``keep_bytes``: how much of what never changes may be kept from task to task; ``all_layers``: ask for the
+        weights of all layers at once, because the interval's other tasks will come here too."""
         self.model = models.build(spec, ops)
         self.name = name
         self.clock = clock  # seconds, for TaskResult.compute_s
         self._programs = {lane: self.model.program(lane) for lane in Lane}
+        self._asked = {
+            lane: tuple(sorted({s.layer for s in program.steps if s.kind in TENSOR_KINDS and s.parameters}))
+            for lane, program in self._programs.items()
+            if all_layers
+        }
         self._keep_bytes = keep_bytes
         # All mutable state:
         self._weights: dict[int, dict[int, dict[str, Array]]] = {}  # layer -> version -> parameters
+        self._versions: dict[tuple[Lane, int], tuple[int, int]] = {}  # interval -> its last epoch here, its version
         # (interval, parts, part, slot, which rows), oldest first
         self._constants: dict[tuple[int, int, int, str, Subset], TaskRows] = {}
 
@@ -76,10 +84,8 @@ class TensorWorker:
         step = self._programs[lane][task.pc]
         weights: dict[str, Array] = {}
         if step.parameters:
-            held = dict(self._weights.get(step.layer, {}))
-            reply = yield FetchWeights(task.lane, task.epoch, task.interval, step.layer, task.attempt, tuple(held))
-            assert isinstance(reply, Weights), reply
-            weights = held[reply.version] if reply.version in held else self._remember(reply)
+            known = self._known(lane, task, step.layer)
+            weights = (yield from self._fetch(lane, task, step.layer)) if known is None else known
         outputs: list[Output] = []
         compute_s = 0.0
         for part in range(task.num_parts):
@@ -95,6 +101,21 @@ class TensorWorker:
         return TaskResult(
             task.lane, task.epoch, task.interval, task.pc, task.attempt, self.name, output.loss, compute_s, results
         )
+
+    def _known(self, lane: Lane, task: Task, layer: int) -> dict[str, Array] | None:
+        """The weights of the version that an earlier task of the interval got in this epoch, if they are here: the
+        first request of an epoch has fixed it for all."""
+        epoch, version = self._versions.get((lane, task.interval), (-1, -1))
+        return self._weights.get(layer, {}).get(version) if epoch == task.epoch else None
+
+    def _fetch(self, lane: Lane, task: Task, layer: int) -> Generator[Request, Reply, dict[str, Array]]:
+        layers = self._asked.get(lane, (layer,))
+        held = {n: dict(self._weights.get(n, {})) for n in layers}
+        have = tuple(version for version in held[layer] if all(version in versions for versions in held.values()))
+        reply = yield FetchWeights(task.lane, task.epoch, task.interval, layers, task.attempt, have)
+        assert isinstance(reply, Weights), reply
+        self._versions[lane, task.interval] = task.epoch, reply.version
+        return held[layer][reply.version] if reply.version in have else self._remember(reply)[layer]
 
     def _rows(self, task: Task, part: int) -> Generator[Request, Reply, Tensors]:
         """The rows of a part: what came with it, and what was kept from earlier tasks of the interval."""
@@ -118,13 +139,15 @@ class TensorWorker:
             held -= self._constants.pop(next(iter(self._constants))).nbytes
         return rows
 
-    def _remember(self, reply: Weights) -> dict[str, Array]:
-        # Copied, so that the network's buffer can go. The oldest version goes first.
-        weights = {name: np.array(value) for name, value in reply.tensors.items()}
-        for W in weights.values():
+    def _remember(self, reply: Weights) -> dict[int, dict[str, Array]]:
+        """By layer. Copied, so that the network's buffer can go. The oldest version goes first."""
+        weights: dict[int, dict[str, Array]] = {layer: {} for layer in reply.layers}
+        for name, value in reply.tensors.items():
+            W = weights[self.model.stage(name)][name] = np.array(value)
             W.flags.writeable = False  # a device may keep its copy
-        versions = {**self._weights.get(reply.layer, {}), reply.version: weights}
-        self._weights[reply.layer] = {v: versions[v] for v in sorted(versions)[-KEPT_VERSIONS:]}
+        for layer, parameters in weights.items():
+            versions = {**self._weights.get(layer, {}), reply.version: parameters}
+            self._weights[layer] = {v: versions[v] for v in sorted(versions)[-KEPT_VERSIONS:]}
         return weights
 
 
@@ -181,5 +204,5 @@ def conversation(message: Question | Answer) -> tuple[object, ...]:
     A late answer to an earlier attempt or task belongs to another conversation.
     """
     if isinstance(message, FetchWeights | Weights):
-        return "weights", message.lane, message.epoch, message.interval, message.layer, message.attempt
+        return "weights", message.lane, message.epoch, message.interval, message.layers, message.attempt
     return "gradient", message.epoch, message.interval, message.layer, message.attempt

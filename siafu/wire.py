@@ -39,7 +39,7 @@ from siafu.processor import UNKNOWN
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows, TaskRows
 from siafu.tasks import Lane, TaskId
 
-MAGIC, VERSION = b"SIAF", 11
+MAGIC, VERSION = b"SIAF", 12
 RUN_ID_BYTES = 8
 _LEAD = struct.Struct(f"<4sBB{RUN_ID_BYTES}sQ")  # of frame 0; the crc32 follows
 _CRC = struct.Struct("<I")
@@ -444,14 +444,14 @@ class RowsMissing(Message):
 
 @message(50)
 class FetchWeights(Message):
-    """Asks for the parameters of a layer. The first of (interval, epoch) fixes the version that all later ones get."""
+    """Asks for the parameters of layers. The first of (interval, epoch) fixes the version that all later ones get."""
 
     lane: LaneName
     epoch: int
     interval: int
-    layer: int
+    layers: tuple[int, ...]
     attempt: int
-    have: tuple[int, ...]  # versions of this layer that the asker still holds
+    have: tuple[int, ...]  # versions that the asker still holds of all these layers
 
 
 @message(51)
@@ -461,7 +461,7 @@ class Weights(Message):
     lane: LaneName
     epoch: int
     interval: int
-    layer: int
+    layers: tuple[int, ...]
     attempt: int
     version: int
     tensors: Tensors

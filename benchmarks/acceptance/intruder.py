@@ -291,7 +291,7 @@ def _lies_of_a_worker() -> list[Any]:
         TaskFailed(*task, 0, "w0-0", "a lie"),
         RowsMissing(*task, 0, "w0-0", 0),
         *(Gradient(epoch, theirs, 0, 0, gradient) for epoch in range(4)),
-        FetchWeights("train", 3, theirs, 0, 0, ()),
+        FetchWeights("train", 3, theirs, (0,), 0, ()),
     ]
 
 

@@ -80,7 +80,9 @@ def examples(width: int) -> dict[str, Message]:
     return {
         "acknowledgement": GradientAck(3, 5, 1, 0),
         "published rows, 64 KiB": PublishedRows("train", 3, 2, 5, dense(64 << 10)),
-        "weights, 256 KiB": Weights("train", 3, 5, 1, 0, 3, {"1.weight": dense(256 << 10), "1.bias": dense(4 * width)}),
+        "weights, 256 KiB": Weights(
+            "train", 3, 5, (1,), 0, 3, {"1.weight": dense(256 << 10), "1.bias": dense(4 * width)}
+        ),
         "sparse rows, 1 MiB": Task("train", 3, 5, 1, 0, 0, 1, (), {"Z0": _bag_of_words(1 << 20, rng)}),
         "task, 64 KiB": task(64 << 10),
         "task, 1 MiB": task(1 << 20),

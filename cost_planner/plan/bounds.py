@@ -112,8 +112,7 @@ def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
     main = k * (work.main + work.pasted * others)
     io = k * work.io * (plan.servers if step.publishes else 1)
     gradient = work.weights * step.has_gradient
-    asked = step.kind in TENSOR_KINDS
-    param = k * plan.servers * asked * (plan.exchange_s * (1 + step.has_gradient) + gradient * plan.exchange_byte_s)
+    param = k * plan.servers * plan.param_server_s(step, work) if step.kind in TENSOR_KINDS else 0.0
     moving = plan.servers if plan.together else 0.0 if remote else 1.0  # servers on one machine, and its environments
     rate, down, up = kind.link.bytes_per_s, work.down * remote, work.up * remote
     return [

@@ -167,6 +167,7 @@ class _Environment:
         self._computed_at = 0.0  # when it last was through with a task
         self._took: dict[TaskId, float] = {}  # seconds
         self._versions: dict[int, int] = {}  # layer -> of the weights that it has
+        self._asked_for: dict[tuple[Lane, int], int] = {}  # interval -> the epoch of which it knows the version
 
     def take(self, task: TaskId) -> None:
         self.tasks.add(task)
@@ -190,12 +191,15 @@ class _Environment:
         server.relay(kind, work.down, ready)
 
     def _fetches(self, task: TaskId, then: Then) -> None:
-        """Weights: a round trip, with those of the version if they are not here."""
+        """Weights: a round trip, with those of the version if they are not here; none if it is known that they are."""
         server, kind = self._server, self._lambdas.kind
-        layer = server.programs[task.lane][task.pc].layer
+        layer, interval = server.programs[task.lane][task.pc].layer, (task.lane, task.interval)
         version = task.epoch + (task.lane is not Lane.TRAIN)
-        nbytes = server.work(task).weights if self._versions.get(layer) != version else 0.0
-        self._versions[layer] = version
+        held = self._versions.get(layer) == version
+        if held and self._asked_for.get(interval) == task.epoch:
+            return then()
+        nbytes = 0.0 if held else server.work(task).weights
+        self._versions[layer], self._asked_for[interval] = version, task.epoch
 
         def answered() -> None:
             both = Last(2, then)
@@ -203,6 +207,7 @@ class _Environment:
             server.relay(kind, nbytes, both)
 
         self._timeline.after(kind.latency_s, lambda: server.fleet.asked(task, nbytes, answered))
+        return None
 
     def _computes(self, task: TaskId, seconds: float) -> None:
         self._io.add((), self._server.work(task).remote_io / self._speed, lambda: self._begins(task, seconds))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cost_planner.plan.parts import LinkRate
-from siafu.tasks import Program
+from siafu.tasks import Program, Step
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class StepWork:
     memory: float = 0.0  # bytes between the memory and the processors of who computes, meanwhile
     weights: float = 0.0  # bytes of weights that the step is computed with; of as many gradients, if it has any
     card: float = 0.0  # seconds of the server's GPU, which does one thing at a time; the graph thread waits for it
+    asks: bool = False  # a server asks for weights first: those of all layers, once an epoch
 
 
 @dataclass(frozen=True)
@@ -87,3 +88,8 @@ class Plan:
     def thread_s(self, work: StepWork) -> float:
         """How long a graph thread takes for a task, if it shares it with as many others as it may."""
         return work.seconds / (self.threads_each if work.shared else 1.0)
+
+    def param_server_s(self, step: Step, work: StepWork) -> float:
+        """Of a parameter server, for one tensor task: a request for weights, and a gradient."""
+        messages = (work.asks or self.environments is not None) + step.has_gradient
+        return self.exchange_s * messages + work.weights * step.has_gradient * self.exchange_byte_s

@@ -241,8 +241,10 @@ class Server:
             if self.lambdas:
                 submit = self.lambdas.submit
                 self.main.add((), work.main / 2, lambda: submit(task))
-            else:
+            elif work.asks:
                 self.fleet.ask(task, 0.0, lambda: self._computes(task))
+            else:
+                self._computes(task)
         elif (
             not work.seconds + work.held + work.card + work.memory and not step.publishes
         ):  # what is gathered once, before the first epoch

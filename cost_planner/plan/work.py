@@ -150,6 +150,7 @@ def work_of(
     has_room = card is not None and constant_bytes(config, model, counts) <= card.kept_bytes
     stays = CONSTANTS | program.constants if has_room else frozenset()
     to_peers = counts.ghosts / intervals  # rows of an interval that others gather, each peer's counted
+    first = next((step for step in program.steps if step.kind in TENSOR_KINDS and step.parameters), None)
 
     words = {"H0", *program.constants} if counts.filled < 1 else set()
 
@@ -182,6 +183,8 @@ def work_of(
         trains = train if "train" in step.reads else feeding if step.feeds_loss else judged if step.judged else 1.0
         values = trains * nbytes((*step.reads, *step.writes)) / item
         weights = float(nbytes_of[step.layer])
+        asks = step is first
+        main = (1 + 2 * asks) * speeds.main_task_s  # to ask, and to be answered
         if card is not None:
             operands = times * n * item * sides[step.layer]
             kept_there = (nbytes(step.reads) - nbytes(step.reads, stays)) * (1 + step.has_gradient)
@@ -189,12 +192,11 @@ def work_of(
                 max(0.0, operands - kept_there)
             )
             seconds = speeds.tensor_s + values * speeds.element_ns * 1e-9
-            return StepWork(seconds, main=3 * speeds.main_task_s, weights=weights, card=on_card)
+            return StepWork(seconds, main=main, weights=weights, card=on_card, asks=asks)
         if not remote:
             seconds = (trains * n * times * product_ns(step, speeds) + values * speeds.element_ns) * 1e-9
-            main = 3 * speeds.main_task_s
             moved = values * item
-            return StepWork(seconds, True, speeds.tensor_s, main=main, weights=weights, memory=moved)
+            return StepWork(seconds, True, speeds.tensor_s, main=main, weights=weights, memory=moved, asks=asks)
         seconds = (trains * n * times * product_ns(step, there) + values * there.element_ns) * 1e-9
         sent = views.share_of_loss(train) if "train" in step.reads else trains
         down, up = sent * nbytes(step.reads, kept), sent * nbytes(step.writes)
@@ -310,8 +312,7 @@ def processor_s(plan: Plan) -> dict[str, float]:
         if tensor and plan.environments:
             found["remote io"] += tasks * work.remote_io
         if tensor:
-            asks = 1 + step.has_gradient
-            found["param"] += tasks * (plan.exchange_s * asks + work.weights * step.has_gradient * plan.exchange_byte_s)
+            found["param"] += tasks * plan.param_server_s(step, work)
     found["param"] += plan.update_s * plan.param_servers
     return dict(found)
 

@@ -7,7 +7,7 @@ holds every backend in the table to the contract.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -65,7 +65,8 @@ class Job(Generic[_T]):
     the state as it is when it starts, not when it was queued. ``then`` is called on the server's thread with the work's
     value. ``leads_to``: the tensor task that it is followed by, if it is. ``counted_as``: the total of
     ``graph_server.lambdas.step_times`` that its seconds go to; "" if what it gives says how long it took.
-    ``may_begin``: False while it must wait for a computation that runs; None: it waits for none.
+    ``may_begin``: False while it must wait for a computation that runs; None: it waits for none. ``like``: jobs of the
+    same one take about as long.
     """
 
     priority: Priority
@@ -74,15 +75,17 @@ class Job(Generic[_T]):
     leads_to: TaskId | None = None
     counted_as: str = ""
     may_begin: Callable[[], bool] | None = None
+    like: Hashable = None
 
 
 @dataclass(frozen=True)
 class Compute(Generic[_T]):
-    """Action: run ``work`` on a pool thread now; the rest is its job's."""
+    """Action: run ``work`` now, on a pool thread or, if it is short, on the server's; the rest is its job's."""
 
     work: Callable[[], _T]
     then: Callable[[_T], list[Action]]
     counted_as: str = ""
+    like: Hashable = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """Tensor tasks in the graph server's own threads: Dorylus' CPU-only variant, and what a planner may find cheapest.
 
-The steps are those of the Lambda worker (``siafu.tensor_task``), driven by the server's loop: weights are asked of the
-parameter server before a task takes a thread, and the gradient's acknowledgement is awaited without one.
+The steps are those of the Lambda worker (``siafu.tensor_task``), driven by the server's loop: an interval's weights are
+asked of the parameter server once an epoch, before its first task takes a thread. Nobody waits for the acknowledgement
+of a gradient: it is on the link that the interval's last word will take, and a link that loses a message ends the
+attempt.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from siafu.tensor_task import (
     num_parts,
     split,
 )
-from siafu.wire import GradientAck, Message, Task, TaskPart, TaskResult, Tensors, Weights
+from siafu.wire import FetchWeights, GradientAck, Message, Task, TaskPart, TaskResult, Tensors, Weights
 
 Run = Generator[Question, Answer | None, TaskResult]  # of one task; it asks a parameter server alone
 
@@ -38,7 +40,7 @@ class CpuBackend:
     ):
         """``parts``: that a task's rows are cut into, at most: as a Lambda gets them, for the sake of the bits."""
         self._parts = parts
-        self._worker = TensorWorker(spec, name, clock, ops=ops)
+        self._worker = TensorWorker(spec, name, clock, ops=ops, all_layers=True)
         # All mutable state:
         self._open: dict[TaskId, tuple[TensorTask, Run]] = {}
         self._waiting: dict[object, TaskId] = {}  # conversation with a parameter server -> task
@@ -66,25 +68,15 @@ class CpuBackend:
         run = _with_parts(self._worker.perform(first), first, parts)
         self._open[task.id] = (task, run)
 
-        def then(request: Question | TaskResult) -> list[Action]:
-            return self._went_on(task.id, request)
-
         # Weights are asked for when it is the task's turn, not before: an interval that is ahead of others should not
         # fix an old version while there is older work to do.
-        return [Job(task.priority, lambda: lambda: _resume(run, None), then)]
+        return [self._job(task, run, None)]
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
-        if not isinstance(message, Weights | GradientAck):
+        if not isinstance(message, Weights):
             return []
         task_id = self._waiting.pop(conversation(message), None)
-        if task_id is None:
-            return []
-        task, run = self._open[task_id]
-
-        def then(outcome: Question | TaskResult) -> list[Action]:
-            return self._went_on(task_id, outcome)
-
-        return [Job(task.priority, lambda: lambda: _resume(run, message), then)]
+        return [] if task_id is None else [self._job(*self._open[task_id], message)]
 
     def tick(self, now: float) -> list[Action]:
         return []
@@ -102,16 +94,31 @@ class CpuBackend:
     def usage(self) -> dict[str, float]:
         return {"tasks": self._tasks, "compute_s": self._compute_s}
 
+    def _job(self, task: TensorTask, run: Run, weights: Weights | None) -> Job[Question | TaskResult]:
+        lane, pc = task.id.lane, task.id.pc
+        return Job(
+            task.priority,
+            lambda: lambda: _resume(run, weights),
+            lambda outcome: self._went_on(task.id, outcome),
+            like=(lane, pc, weights is None),
+        )
+
     def _went_on(self, task_id: TaskId, outcome: Question | TaskResult) -> list[Action]:
         if task_id not in self._open:  # it was computing when we stopped
             return []
-        if isinstance(outcome, TaskResult):
-            del self._open[task_id]
-            self._tasks += 1
-            self._compute_s += outcome.compute_s
-            return [Completed(outcome)]
-        self._waiting[conversation(outcome)] = task_id
-        return [Send(param_server(self._open[task_id][0].param_server), outcome)]
+        task, run = self._open[task_id]
+        sends: list[Action] = []
+        if not isinstance(outcome, TaskResult):
+            sends = [Send(param_server(task.param_server), outcome)]
+            if isinstance(outcome, FetchWeights):
+                self._waiting[conversation(outcome)] = task_id
+                return sends
+            outcome = _resume(run, GradientAck(outcome.epoch, outcome.interval, outcome.layer, outcome.attempt))
+            assert isinstance(outcome, TaskResult), outcome
+        del self._open[task_id]
+        self._tasks += 1
+        self._compute_s += outcome.compute_s
+        return [*sends, Completed(outcome)]
 
 
 def _with_parts(run: Generator[Request, Reply, TaskResult], task: Task, parts: list[Tensors]) -> Run:

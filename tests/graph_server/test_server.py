@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import deque
+from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from graph_server import server as module
+from graph_server.backends import Action, Compute
 from graph_server.lambdas.backend import LambdaBackend
 from graph_server.server import Server, _timed, largest_result
 from siafu.address import COORDINATOR
@@ -73,6 +76,7 @@ def test_a_server_that_leaves_says_how_many_invocations_a_service_goes_on_with(
         roster=SimpleNamespace(param_servers=[]),
         backend=Backend(),
         _events=SimpleQueue(),
+        _short=deque(),
         _workers_keys=None,
         _trace=None,
         partition=SimpleNamespace(usage={"gb_s": 2}, perform=lambda actions: actions),
@@ -116,3 +120,75 @@ def test_a_worker_is_told_what_it_may_compute_with_and_keep(
     server._invoke("w", 2)
     (payload,) = told
     assert (payload["core"], payload["keep_bytes"]) == (pytest.approx(core), keep_bytes)
+
+
+class Threads:
+    """A pool that computes when it is told to, as ``ThreadPoolExecutor`` would at some time."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Future[Any], Any, Any]] = []
+
+    def submit(self, call: Any, work: Any) -> Future[Any]:
+        self.waiting.append((Future(), call, work))
+        return self.waiting[-1][0]
+
+    def compute(self) -> None:
+        for future, call, work in self.waiting:
+            future.set_result(call(work))
+        self.waiting = []
+
+
+def test_what_was_short_the_last_time_is_computed_on_the_servers_own_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, threads, computed = {"a": 0.0, "b": 1.0}, Threads(), []
+    monkeypatch.setattr(module, "_timed", lambda work: (work(), seconds[work()]))
+
+    def done(action: Compute[str], value: str, now: float, seconds: float) -> list[Action]:
+        computed.append(value)
+        return action.then(value)
+
+    server = object.__new__(Server)
+    server.__dict__.update(
+        hub=SimpleNamespace(wake=lambda: None),
+        partition=SimpleNamespace(computed=done),
+        _events=SimpleQueue(),
+        _short=deque(),
+        _took={},
+        _pool=threads,
+    )
+
+    def compute(name: str, *follow: Action, like: str | None = None) -> Compute[str]:
+        return Compute(lambda: name, lambda value: [*follow], like=like)
+
+    server._do([compute("a", like="A"), compute("b", like="B"), compute("a")])
+    server._take_events()
+    assert (len(threads.waiting), computed) == (3, [])  # how long they take is not known
+    threads.compute()
+    server._take_events()
+    assert computed == ["a", "b", "a"]
+    server._do([compute("a", compute("a", like="A"), like="A"), compute("b", like="B"), compute("a")])
+    server._take_events()  # with what follows from them
+    assert (computed[3:], len(threads.waiting)) == (["a", "a"], 2)
+    seconds["a"] = 1.0
+    server._do([compute("a", like="A")])
+    server._take_events()
+    assert len(threads.waiting) == 2
+    server._do([compute("a", like="A")])  # it was not short any more
+    server._take_events()
+    assert len(threads.waiting) == 3
+
+
+def test_messages_are_looked_at_between_many_short_computations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHORTS_S", -1.0)
+    server = object.__new__(Server)
+    server.__dict__.update(
+        hub=SimpleNamespace(),
+        partition=SimpleNamespace(computed=lambda *_: []),
+        _events=SimpleQueue(),
+        _short=deque(),
+        _took={"A": 0.0},
+    )
+    server._do([Compute(lambda: None, lambda value: [], like="A") for _ in range(3)])
+    server._events.put((lambda: [], ()))
+    server._take_events()
+    assert server._events.empty()
+    assert len(server._short) == 3

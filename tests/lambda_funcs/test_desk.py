@@ -60,10 +60,10 @@ def answer(asked: Message) -> Message:
     """What the parameter server says, or the graph server of rows that are missing."""
     match asked:
         case wire.FetchWeights():
-            tensors: Tensors = {n: W for n, W in MODEL.init().items() if n.startswith(f"{asked.layer}.")}
+            tensors: Tensors = {n: W for n, W in MODEL.init().items() if int(n.partition(".")[0]) in asked.layers}
             if 0 in asked.have:
                 tensors = {}
-            return wire.Weights(asked.lane, asked.epoch, asked.interval, asked.layer, asked.attempt, 0, tensors)
+            return wire.Weights(asked.lane, asked.epoch, asked.interval, asked.layers, asked.attempt, 0, tensors)
         case wire.Gradient():
             return wire.GradientAck(asked.epoch, asked.interval, asked.layer, asked.attempt)
         case wire.RowsMissing():

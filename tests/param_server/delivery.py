@@ -156,11 +156,11 @@ class Delivery:
                 interval.running, interval.replies, interval.acks = True, {}, set()
                 interval.param_server = self.rng.randrange(len(self.replicas))
                 for layer in LAYERS:
-                    fetch = wire.FetchWeights("train", interval.epoch, interval.number, layer, 0, ())
+                    fetch = wire.FetchWeights("train", interval.epoch, interval.number, (layer,), 0, ())
                     self._post(interval.address, param_server(interval.param_server), fetch)
 
     def _weights(self, interval: Interval, reply: wire.Weights) -> None:
-        if interval.replies.setdefault(reply.layer, reply) is reply and len(interval.replies) == len(LAYERS):
+        if interval.replies.setdefault(reply.layers[0], reply) is reply and len(interval.replies) == len(LAYERS):
             self.replies += interval.replies.values()
             (version,) = {answer.version for answer in interval.replies.values()}
             self.version_used[interval.epoch, interval.number] = version
@@ -192,11 +192,11 @@ class Delivery:
         if is_evaluated(epoch, self.config.train) and epoch not in self.evaluated:
             self.evaluated.add(epoch)
             for layer in LAYERS:
-                fetch = wire.FetchWeights("eval", epoch, 0, layer, 0, ())
+                fetch = wire.FetchWeights("eval", epoch, 0, (layer,), 0, ())
                 self._post(self.intervals[0].address, param_server(ready.server), fetch)
 
     def _judge(self, reply: wire.Weights) -> None:
-        if reply.epoch in self.judged or reply.layer != LAYERS[-1]:
+        if reply.epoch in self.judged or reply.layers[0] != LAYERS[-1]:
             return
         self.judged.add(reply.epoch)
         assert reply.version == reply.epoch + 1

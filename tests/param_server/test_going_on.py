@@ -22,7 +22,7 @@ def step(replica: Replica, epoch: int) -> None:
     """The only interval's epoch."""
     for layer in LAYERS:
         gradient = gradient_of(epoch, 0, layer, layer_of(MODEL.init(), layer))
-        replica.handle(worker("w0-0"), wire.FetchWeights("train", epoch, 0, layer, 0, ()))
+        replica.handle(worker("w0-0"), wire.FetchWeights("train", epoch, 0, (layer,), 0, ()))
         replica.handle(worker("w0-0"), wire.Gradient(epoch, 0, layer, 0, gradient))
     replica.handle(graph_server(0), wire.IntervalDone(epoch, 0))
     replica.handle(graph_server(0), wire.EpochDone(0, epoch, 1, 0.0))

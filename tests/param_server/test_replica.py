@@ -26,7 +26,7 @@ def replica_of(num_replicas=1, **train):
 
 
 def fetch(replica, epoch, interval, *, lane="train", layer=0, have=()):
-    ((send),) = replica.handle(WORKERS[interval], wire.FetchWeights(lane, epoch, interval, layer, 5, have))
+    ((send),) = replica.handle(WORKERS[interval], wire.FetchWeights(lane, epoch, interval, (layer,), 5, have))
     assert send.to == WORKERS[interval]
     assert (send.message.epoch, send.message.interval, send.message.attempt) == (epoch, interval, 5)
     return send.message
@@ -472,7 +472,7 @@ BAD_MESSAGES = {
     "shape": wire.Gradient(0, 0, 0, 0, {**GOOD, "0.bias": GOOD["0.bias"][:2]}),
     "dtype": wire.Gradient(0, 0, 0, 0, {**GOOD, "0.bias": GOOD["0.bias"].astype(np.float64)}),
     "sparse": wire.Gradient(0, 0, 0, 0, sparse_tensors()),
-    "fetched layer": wire.FetchWeights("train", 0, 0, 2, 0, ()),
+    "fetched layer": wire.FetchWeights("train", 0, 0, (2,), 0, ()),
     "graph server": wire.EpochDone(2, 0, 1, 0.0),
     "intervals": wire.EpochDone(0, 0, -1, 0.0),
     "stale share": wire.EpochDone(0, 0, 1, float("nan")),
@@ -525,7 +525,7 @@ def test_r11_a_worker_sets_no_gradient_of_another_graph_servers_interval(epoch):
 def test_r11_weights_are_stashed_for_the_intervals_of_who_asks(sender):
     replica = replica_of()
     with pytest.raises(RemoteProtocolError, match=r"interval 1 is of graph server 1$"):
-        replica.handle(sender, wire.FetchWeights("train", 0, 1, 0, 0, ()))
+        replica.handle(sender, wire.FetchWeights("train", 0, 1, (0,), 0, ()))
     assert replica.stash_references == {}
 
 

@@ -30,7 +30,7 @@ def test_weights_are_bit_equal_to_the_plain_computation(num_replicas, staleness,
 
     expected = in_order(delivery.config, delivery.version_used)
     for reply in delivery.replies:
-        assert same_bits(reply.tensors, layer_of(expected[reply.version], reply.layer))
+        assert same_bits(reply.tensors, layer_of(expected[reply.version], reply.layers[0]))
     for replica in delivery.replicas:
         final, best = model(replica, "final"), model(replica, "best")
         assert (final.version, best.version) == (4, 3)

@@ -26,7 +26,7 @@ def test_r7_only_parameter_server_0_sends_what_is_to_be_saved():
     saved = []
     for epoch in range(CONFIG.train.epochs):
         w, server = worker("w0-0"), graph_server(0)
-        fetches = [wire.FetchWeights("train", epoch, 0, x, 0, ()) for x in LAYERS]
+        fetches = [wire.FetchWeights("train", epoch, 0, (x,), 0, ()) for x in LAYERS]
         gradients = [wire.Gradient(epoch, 0, x, 0, gradient_of(epoch, 0, x, layer_of(MODEL.init(), x))) for x in LAYERS]
         waiting: list[tuple[Address, int, wire.Message]] = [(w, 1, message) for message in (*fetches, *gradients)]
         waiting += [(server, 1, wire.IntervalDone(epoch, 0))]

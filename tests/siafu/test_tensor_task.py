@@ -35,7 +35,9 @@ def worker(keep_bytes: int = 0) -> TensorWorker:
     return TensorWorker(SPEC, "w", lambda: float(next(ticks)), keep_bytes)
 
 
-def task(pc: int, *, epoch: int = 0, num_parts: int = 1, rows: dict[str, Any] | None = None) -> wire.Task:
+def task(
+    pc: int, *, epoch: int = 0, interval: int = 0, num_parts: int = 1, rows: dict[str, Any] | None = None
+) -> wire.Task:
     rng = np.random.default_rng(pc)
     every: dict[str, Any] = {
         "Z0": rng.normal(size=(ROWS, 3)),
@@ -44,12 +46,12 @@ def task(pc: int, *, epoch: int = 0, num_parts: int = 1, rows: dict[str, Any] | 
         "train": rng.random(ROWS) < 0.7,
     }
     wanted = {slot: every[slot] for slot in PROGRAM[pc].reads} if rows is None else rows
-    return wire.Task("train", epoch, 0, pc, 0, 0, num_parts, ("Z0",) if pc == FIRST else (), wanted)
+    return wire.Task("train", epoch, interval, pc, 0, 0, num_parts, ("Z0",) if pc == FIRST else (), wanted)
 
 
 def weights(layer: int, version: int, *, held: bool = False) -> wire.Weights:
     tensors: dict[str, Any] = {} if held else {n: W for n, W in MODEL.init().items() if MODEL.stage(n) == layer}
-    return wire.Weights("train", 0, 0, layer, 0, version, tensors)
+    return wire.Weights("train", 0, 0, (layer,), 0, version, tensors)
 
 
 def finish(run: Any, reply: Any) -> wire.TaskResult:
@@ -61,7 +63,7 @@ def finish(run: Any, reply: Any) -> wire.TaskResult:
 
 def test_a_task_asks_for_weights_pushes_its_gradients_and_then_returns():
     run = worker().perform(task(FUSED))
-    assert vars(next(run)) == vars(wire.FetchWeights("train", 0, 0, 1, 0, ()))
+    assert vars(next(run)) == vars(wire.FetchWeights("train", 0, 0, (1,), 0, ()))
     gradient = run.send(weights(1, 0))
     assert isinstance(gradient, wire.Gradient)
     expected = MODEL.run(PROGRAM[FUSED], task(FUSED).rows, MODEL.init(), epoch=0, lane=Lane.TRAIN)
@@ -82,10 +84,46 @@ def test_weights_are_fetched_once_per_version():
     run = it.perform(task(FIRST))
     next(run)
     once = finish(run, weights(0, 7))
-    run = it.perform(task(FIRST))
-    assert vars(next(run)) == vars(wire.FetchWeights("train", 0, 0, 0, 0, (7,)))
+    run = it.perform(task(FIRST, interval=1))
+    assert vars(next(run)) == vars(wire.FetchWeights("train", 0, 1, (0,), 0, (7,)))
     again = finish(run, weights(0, 7, held=True))
     np.testing.assert_array_equal(np.asarray(again.rows["H1"]), np.asarray(once.rows["H1"]))
+
+
+def test_an_intervals_version_is_asked_for_once_an_epoch():
+    it = worker()
+    run = it.perform(task(FIRST))
+    next(run)
+    once = finish(run, weights(0, 3))
+    again = finish(it.perform(task(FIRST)), None)  # the first request has fixed it for all tasks of the epoch
+    np.testing.assert_array_equal(np.asarray(again.rows["H1"]), np.asarray(once.rows["H1"]))
+    assert isinstance(next(it.perform(task(FIRST, epoch=1))), wire.FetchWeights)
+    assert isinstance(next(it.perform(task(FUSED))), wire.FetchWeights)  # another layer's are not here
+    evaluation = dataclasses.replace(task(FIRST), lane="eval")
+    assert isinstance(next(it.perform(evaluation)), wire.FetchWeights)
+
+
+def test_a_version_that_is_not_held_any_more_is_asked_for_again():
+    it = worker()
+    for interval in range(KEPT_VERSIONS + 1):
+        run = it.perform(task(FIRST, interval=interval))
+        next(run)
+        finish(run, weights(0, interval))
+    assert isinstance(next(it.perform(task(FIRST))), wire.FetchWeights)
+    finish(it.perform(task(FIRST, interval=1)), None)
+
+
+def test_a_servers_thread_asks_for_the_weights_of_all_layers_at_once():
+    it = TensorWorker(SPEC, "cpu", lambda: 0.0, all_layers=True)
+    run = it.perform(task(FIRST))
+    assert vars(next(run)) == vars(wire.FetchWeights("train", 0, 0, (0, 1), 0, ()))
+    finish(run, wire.Weights("train", 0, 0, (0, 1), 0, 5, dict(MODEL.init())))
+    gradient = next(it.perform(task(FUSED)))
+    assert isinstance(gradient, wire.Gradient)
+    expected = MODEL.run(PROGRAM[FUSED], task(FUSED).rows, MODEL.init(), epoch=0, lane=Lane.TRAIN)
+    for name, value in expected.gradients.items():
+        np.testing.assert_array_equal(np.asarray(gradient.tensors[name]), value)
+    assert vars(next(it.perform(task(FIRST, epoch=1)))) == vars(wire.FetchWeights("train", 1, 0, (0, 1), 0, (5,)))
 
 
 def test_a_worker_keeps_the_newest_versions_only():
@@ -104,10 +142,10 @@ def test_a_version_that_is_let_go_meanwhile_serves_the_task_that_asked_for_it():
     run = it.perform(task(FIRST))
     next(run)
     expected = finish(run, weights(0, 0))
-    slow = it.perform(task(FIRST))
+    slow = it.perform(task(FIRST, interval=1))
     next(slow)
     for version in range(1, KEPT_VERSIONS + 2):
-        run = it.perform(task(FIRST))
+        run = it.perform(task(FIRST, epoch=version))
         next(run)
         finish(run, weights(0, version))
     result = finish(slow, weights(0, 0, held=True))
@@ -142,7 +180,7 @@ def test_constants_are_kept_as_far_as_there_is_room(keep_bytes: int, lost: bool)
     run = it.perform(task(FIRST))
     next(run)
     expected = finish(run, weights(0, 0))
-    run = it.perform(task(FIRST, rows={}))
+    run = it.perform(task(FIRST, epoch=1, rows={}))
     next(run)
     reply: Any = weights(0, 0, held=True)
     if lost:
@@ -207,7 +245,7 @@ def test_rows_kept_of_all_vertices_are_not_those_of_training_vertices(chosen: bo
     run = one.perform(task(FIRST))
     next(run)
     finish(run, weights(0, 0))
-    bare = dataclasses.replace(task(FIRST, rows={}), subset="training" if chosen else "")
+    bare = dataclasses.replace(task(FIRST, epoch=1, rows={}), subset="training" if chosen else "")
     run = one.perform(bare)
     next(run)
     if chosen:
