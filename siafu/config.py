@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from siafu.errors import ConfigError, one_of
 from siafu.places import CORE_MB, PLACES, Place, Where
-from siafu.setting import SECONDS, Setting, check_bounds, converted, setting, settings_of
+from siafu.setting import SECONDS, Setting, check_bounds, converted, setting, settings_of, types_of
 
 if typing.TYPE_CHECKING:
     import tomllib
@@ -582,7 +582,7 @@ def settings(of: type[Config] = Config) -> dict[str, Setting]:
     return {
         f"{_section_name(f.name)}.{key}": said
         for f in dataclasses.fields(of)
-        for key, said in settings_of(typing.cast("type", f.default_factory)).items()
+        for key, said in settings_of(f.default_factory).items()
     }
 
 
@@ -596,10 +596,10 @@ def parsed(key: str, value: Any) -> Any:
     ConfigError if it cannot be, or is no key."""
     section, _, name = key.partition(".")
     known = {_section_name(f.name): f.default_factory for f in dataclasses.fields(Config)}
-    hint = typing.get_type_hints(known[section]).get(name) if section in known else None
+    hint = types_of(known[section]).get(name) if section in known else None
     if hint is None:
         raise ConfigError(f"{key}: unknown key{_nearest(key)}")
-    return converted(key, value, hint, settings_of(typing.cast("type", known[section]))[name].unit)
+    return converted(key, value, hint, settings_of(known[section])[name].unit)
 
 
 def _section_name(attribute: str) -> str:
@@ -612,7 +612,7 @@ RETIRED = ("data.verify",)
 
 
 def _section(name: str, cls: type, values: Mapping[str, Any]) -> Any:
-    hints = typing.get_type_hints(cls)
+    hints = types_of(cls)
     values = {key: value for key, value in values.items() if f"{name}.{key}" not in RETIRED}
     for key in values:
         if key not in hints:

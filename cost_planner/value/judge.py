@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import mean, median
 from typing import Any
 
@@ -65,6 +66,7 @@ class StandIn:
             "vcpus": self.vcpus,
         }
 
+    @lru_cache(maxsize=256)  # noqa: B019  # asked for every evaluation of a run that is drawn
     def priced(self, config: Config) -> Config:
         """The config of the same run on those machines; of one that ran on AWS, its own."""
         if config.run.on == "aws":
