@@ -102,7 +102,7 @@ class Baseline:
     )
     timeout_s: float = setting(
         20.0,
-        "a rank that others wait for longer than this many seconds is lost; ten minutes until the first epoch is over",
+        "seconds after which a rank that others wait for counts as lost; ten minutes until the first epoch is over",
         flag="timeout_s",
         least=1,
         most=1_000_000,

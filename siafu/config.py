@@ -209,7 +209,7 @@ class Train:
     )
     intervals: int = setting(
         0,
-        "intervals per graph server; 0: as many as keep it busy, at most 16",
+        "intervals per graph server; 0: enough to keep it busy, at most 16",
         flag="intervals",
         metavar="K",
         least=0,
@@ -240,7 +240,7 @@ class Train:
     warmup_epochs: int = setting(1, "async: number of first epochs that run as pipe", least=0)
     eval_every: int = setting(
         -1,
-        "epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs",
+        "epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs",
         flag="eval_every",
         least=-1,
     )
@@ -400,7 +400,7 @@ class Run:
     checkpoint_to: str = setting("", "also copy checkpoints to s3://bucket/prefix; empty: no copies")
     restarts: int = setting(
         3,
-        "restarts after failures in a row without a finished epoch in between; 0: none",
+        "restarts in a row without a finished epoch between them; 0: none",
         flag="restarts",
         least=0,
     )
