@@ -146,7 +146,7 @@ def train(
     intervals: intervals per graph server; 0: enough to keep it busy, at most 16
     stale_gradients: async: what to do with gradient rows not refreshed in this epoch
     stale_rows: async: what to do with activation rows not refreshed in this epoch
-    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, on large graphs 10 or more
+    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     target_acc: stop at this validation accuracy; 0: never
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
     stop_on: validation result that decides patience and the best epoch
@@ -289,7 +289,7 @@ def repeat(
     intervals: intervals per graph server; 0: enough to keep it busy, at most 16
     stale_gradients: async: what to do with gradient rows not refreshed in this epoch
     stale_rows: async: what to do with activation rows not refreshed in this epoch
-    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, on large graphs 10 or more
+    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     target_acc: stop at this validation accuracy; 0: never
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
     stop_on: validation result that decides patience and the best epoch
@@ -431,7 +431,7 @@ def search(
     intervals: intervals per graph server; 0: enough to keep it busy, at most 16
     stale_gradients: async: what to do with gradient rows not refreshed in this epoch
     stale_rows: async: what to do with activation rows not refreshed in this epoch
-    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, on large graphs 10 or more
+    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     target_acc: stop at this validation accuracy; 0: never
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
     stop_on: validation result that decides patience and the best epoch
@@ -511,7 +511,7 @@ def resume(
     staleness: async: epochs that an interval may be ahead of the slowest
     intervals: intervals per graph server; 0: enough to keep it busy, at most 16
     target_acc: stop at this validation accuracy; 0: never
-    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, on large graphs 10 or more
+    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
     param_servers: number of parameter servers, which hold the weights
     backend: where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu
@@ -625,7 +625,7 @@ def train_baseline(
     weight_decay: L2 penalty added to the gradient, as torch.optim does
     seed: seed of initial weights and dropout masks
     target_acc: stop at this validation accuracy; 0: never
-    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, on large graphs 10 or more
+    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
     stop_on: validation result that decides patience and the best epoch
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only

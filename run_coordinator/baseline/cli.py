@@ -17,8 +17,8 @@ from siafu.progress import Display, size, summary
 from siafu.run_files import Result
 
 EXAMPLES = """SOURCE is any source of siafu train. siafu cuts it into the number of partitions that the method needs;
-shards must already have this number: siafu prepare SOURCE --parts R. --set baseline.KEY=VALUE sets settings without
-a flag.
+shards must already have this number: siafu prepare SOURCE --parts R. --set baseline.KEY=VALUE sets
+settings without a flag.
 
 examples:
   siafu baseline vanilla cora --ranks 2 --epochs 100 --json

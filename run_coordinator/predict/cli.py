@@ -23,10 +23,10 @@ are in the order of the graph's vertices:
   .parquet  the same, the scores as one list (needs pyarrow)
   .npy      the scores alone: row v is vertex v
 
-Ids and classes have their names in the graph's files. Regression gives numbers; link prediction and --layer give
-embeddings. Classes and edge types of another graph are matched by name (else by number). It may lack
-some of them, or all labels, but may not have others. Another graph is prepared as the run's was, and
-standardised (feature_norm = standard) with the run's means and deviations.
+Ids and classes are written as in the graph's files. Regression gives numbers; link prediction and
+--layer give embeddings. Classes and edge types of another graph are matched by name (else by number).
+It may lack some of them, or all labels, but may not have others. Another graph is prepared as the run's
+was, and standardised (feature_norm = standard) with the run's means and deviations.
 
 examples:
   siafu predict runs/20260301-120000-cora-gcn-pipe
