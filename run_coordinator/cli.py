@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     again.add_argument(
         "--data-seeds",
         action="store_true",
-        help="also count data.seed up: another split (if the graph has none) and other partitions",
+        help="also increase data.seed: new partitions, and a new split if the graph has none of its own",
     )
     add_jobs(again)
     parser.add_argument(

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="stand_in",
         default=STAND_IN,
         metavar="INSTANCE",
-        help=f"EC2 type whose price a graph server on this machine is charged [{STAND_IN}]",
+        help=f"EC2 type whose price is charged for a graph server on this machine [{STAND_IN}]",
     )
     group.add_argument(
         "--as-param", default="", metavar="INSTANCE", help="the same for a parameter server [cloud.param_instance]"

@@ -30,11 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Print the logs of a run by role, from a deployment or from a run directory."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "run", nargs="?", default="", metavar="RUN", help="a run directory, or as siafu status calls it"
+        "run",
+        nargs="?",
+        default="",
+        metavar="RUN",
+        help="a run directory, or a run's name in siafu status [the newest]",
     )
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
-    parser.add_argument("--role", choices=ROLES, default="", help="of this role only")
-    parser.add_argument("--index", type=int, metavar="I", help="of this one only")
+    parser.add_argument("-f", "--follow", action="store_true", help="print new lines until the run ends")
+    parser.add_argument("--role", choices=ROLES, default="", help="only this role")
+    parser.add_argument("--index", type=int, metavar="I", help="with --role: only the server with this number")
     add_config(parser)
 
 

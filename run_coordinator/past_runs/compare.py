@@ -21,8 +21,8 @@ from siafu.fingerprint import differences
 from siafu.metrics import SPLITS, TITLES
 from siafu.progress import sparkline, written
 
-EXAMPLES = """Settings that all runs share are not shown. A folder of seeds (siafu train --runs K) is one column:
-mean and standard deviation. Curves of one row have one scale: its lowest and highest value.
+EXAMPLES = """It shows only settings that differ. A folder of seeds (siafu train --runs K) is one column: mean and
+standard deviation. All curves in a row share one scale, from the row's lowest to its highest value.
 
 examples:
   siafu compare runs/20261126-101500-cora-gcn-pipe runs/20261126-101700-cora-gat-pipe
@@ -57,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu compare RUN RUN [RUN ...] [--json]"
     parser.description = "Compare runs: settings that differ, scores with their spread, time, cost and curves."
     parser.epilog = EXAMPLES
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories, or those of many seeds")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run directory, or folder of seeds (siafu train --runs K)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
