@@ -48,8 +48,11 @@ def main(args: argparse.Namespace) -> int:
     wanted = _pattern(args.role, args.index)
     local = Path(args.run) if args.run else None
     if local is not None and local.is_dir():
-        for name, text in _of_folder(local, wanted):
+        logs = list(_of_folder(local, wanted))
+        for name, text in logs:
             _print(name, text)
+        if not any(text for _, text in logs):
+            print(f"{local}: nothing in {', '.join(name for name, _ in logs) or 'logs/'}", file=sys.stderr)
         return 0
     _follow(config_of(args), args.run, wanted, follow=args.follow)
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,8 @@ examples:
 """
 #: Where a run is, not what it is.
 PLACES = ("run.dir", "data.cache_dir")
-#: Of a curve, in characters.
-WIDTH = 20
+#: Of a curve, in characters; and of a column, however narrow the terminal is.
+WIDTH, LEAST_WIDTH = 20, 8
 
 
 @dataclass(frozen=True)
@@ -138,19 +139,22 @@ def as_json(columns: Sequence[Column]) -> dict[str, object]:
 
 
 def show(columns: Sequence[Column], console: Console) -> None:
+    names = list(rows(columns))
+    left = console.width - max(map(len, names)) - 2 * len(columns)  # two characters between columns
+    width = max(LEAST_WIDTH, left // len(columns))
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for column in columns:
-        table.add_column(column.name, overflow="fold")
-    for name, cells in rows(columns).items():
+        table.add_column("\n".join(textwrap.wrap(column.name, width)), overflow="fold")
+    for name, cells in rows(columns, min(width, WIDTH)).items():
         table.add_row(name, *cells)
     console.print(table)
     for note in notes(columns):
         console.print(note)
 
 
-def rows(columns: Sequence[Column]) -> dict[str, list[str]]:
-    """Name -> a cell of each column; what none has is left out."""
+def rows(columns: Sequence[Column], width: int = WIDTH) -> dict[str, list[str]]:
+    """Name -> a cell of each column, its curves so wide; what none has is left out."""
     graphs = _unless_equal([column.first.graph for column in columns])
     settings = {key: values for key, values in differing(columns).items() if not (graphs and key == "data.source")}
     title = next((TITLES[metric] for column in columns if (metric := column.first.metric)), "score")
@@ -167,8 +171,8 @@ def rows(columns: Sequence[Column]) -> dict[str, list[str]]:
         "ms per epoch": [_mean([_ms(run.epoch_s) for run in column.runs], 1) for column in columns],
         "time": [time_of(_average([run.seconds for run in column.runs])) for column in columns],
         "cost": [money_of(_average([run.usd for run in column.runs])) for column in columns],
-        "validation curve": _curves([_scores(column.first) for column in columns]),
-        "loss curve": _curves([_losses(column.first) for column in columns]),
+        "validation curve": _curves([_scores(column.first) for column in columns], width),
+        "loss curve": _curves([_losses(column.first) for column in columns], width),
     }
     return {name: cells for name, cells in told.items() if any(cell not in ("", "–") for cell in cells)}
 
@@ -210,9 +214,9 @@ def _losses(run: PastRun) -> list[float]:
     return [record["loss"] for record in run.records if record["event"] == "epoch"]
 
 
-def _curves(curves: Sequence[Sequence[float]]) -> list[str]:
+def _curves(curves: Sequence[Sequence[float]], width: int) -> list[str]:
     """On one scale: the lowest and the highest value of all."""
     finite = [value for curve in curves for value in curve if math.isfinite(value)]
     if not finite:
         return []
-    return [sparkline(curve, min(finite), max(finite), WIDTH) for curve in curves]
+    return [sparkline(curve, min(finite), max(finite), width) for curve in curves]
