@@ -14,6 +14,7 @@ from graph_data.ahead import ahead
 from graph_data.edges import Block, EdgeSource
 from graph_data.sources.ids import Ids, NamedIds
 from siafu.errors import DatasetError
+from siafu.graph import each_once
 from siafu.sparse import Array
 
 SAMPLE = 1 << 18  # edges that are drawn, to know how they spread over the ids
@@ -156,7 +157,7 @@ class _Seen:
             return
         if self._map is not None:
             self._sorted, self._map = np.flatnonzero(self._map), None
-        self._waiting.append(_unique(ids.copy()))
+        self._waiting.append(each_once(ids.copy()))
         if sum(map(len, self._waiting)) > max(MERGE_AT, len(self._sorted) // 2):
             self._merge()
 
@@ -185,16 +186,8 @@ class _Seen:
         return self._sorted
 
     def _merge(self) -> None:
-        self._sorted = _unique(np.concatenate([self._sorted, *self._waiting]))
+        self._sorted = each_once(np.concatenate([self._sorted, *self._waiting]))
         self._waiting = []
-
-
-def _unique(ids: Array) -> Array:
-    """Sorted, each once; sorts in place. (``np.unique`` would hash them first, which costs more.)"""
-    ids.sort()
-    first = np.ones(len(ids), bool)
-    np.not_equal(ids[1:], ids[:-1], out=first[1:])
-    return ids[first]
 
 
 class Numbering:
