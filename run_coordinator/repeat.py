@@ -210,7 +210,9 @@ def content_of(config: Config) -> str:
 
 def folder_of(config: Config, what: str, plan: Mapping[str, Any]) -> Path:
     """Where the trials go, made and signed. ConfigError if it holds trials of other settings, or something else."""
-    told = {"siafu": __version__, "what": what, **plan, "config": _compared(config)}
+    # what must be equal from call to call: all but where runs go and when they are stopped
+    compared = {section: values for section, values in config.to_dict().items() if section != "run"}
+    told = {"siafu": __version__, "what": what, **plan, "config": compared}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
     source = path_and_options(config.data.source)[0].removeprefix("edges:")  # columns would make it too long for a name
     graph = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(source).stem or "graph").strip("-")
@@ -226,11 +228,6 @@ def folder_of(config: Config, what: str, plan: Mapping[str, Any]) -> Path:
     except (OSError, ValueError) as error:
         raise ConfigError(f"run.dir = {folder}: {error}") from None
     return folder
-
-
-def _compared(config: Config) -> dict[str, Any]:
-    """What must be equal from call to call: all but where runs go and when they are stopped."""
-    return {section: values for section, values in config.to_dict().items() if section != "run"}
 
 
 def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:

@@ -111,15 +111,9 @@ def _said_in(config: Config | str | Path | None) -> set[str]:
     who said the others is not known."""
     if config is None:
         return set()
-    usual = Config().to_dict()
     if isinstance(config, Config):
-        found: Mapping[str, Any] = config.to_dict()
-        return {
-            f"{section}.{key}"
-            for section, values in usual.items()
-            for key, value in values.items()
-            if found[section][key] != value
-        }
+        mine = config.flat()
+        return {key for key, value in Config().flat().items() if mine[key] != value}
     return {f"{section}.{key}" for section, values in configs.sections_of(config).items() for key in values}
 
 

@@ -499,6 +499,12 @@ class Config:
     def to_dict(self) -> dict[str, dict[str, Any]]:
         return {_section_name(f.name): dataclasses.asdict(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
+    def flat(self) -> dict[str, Any]:
+        """``{"section.key": value}``."""
+        return {
+            f"{section}.{key}": value for section, values in self.to_dict().items() for key, value in values.items()
+        }
+
     @classmethod
     def from_dict(cls, sections: Mapping[str, Any]) -> Self:
         """Raises ConfigError naming the key, the value and what is allowed."""
