@@ -6,14 +6,16 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from graph_data import source_flags
 from graph_data.choice import CHOICES
 from graph_data.inspection import plot
 from graph_data.inspection.report import inspect_source
 from graph_data.inspection.show import show
+from graph_data.options import Options
 from graph_data.orders import ORDERS
 from graph_data.partitioners import PARTITIONERS
 from graph_data.prepare import estimate, prepare
@@ -177,21 +179,8 @@ def main(args: argparse.Namespace) -> int:
     outputs.check_folder("--out", Path(args.out).absolute().parent)
     check_files(source)
     print(f"preparing {source}", file=sys.stderr)
-    options = {
-        "parts": args.parts,
-        "partitioner": args.partitioner,
-        "order": args.order,
-        "directed": args.directed,
-        "feature_norm": args.feature_norm,
-        "seed": args.seed,
-        "train_per_class": args.train_per_class,
-        "val_per_class": args.val_per_class,
-        "inductive": args.inductive,
-        "features_as": args.features_as,
-        **{key: getattr(args, key) for key in (flag.replace("-", "_") for flag in TASK_FLAGS)},
-        "memory": args.memory,
-        "stream": True if args.stream else None,
-    }
+    options: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(Options)}
+    options |= {"memory": args.memory, "stream": True if args.stream else None}
     guess = estimate(source, **options)
     shards = prepare(source, args.out, **options, say=lambda line: print(line, file=sys.stderr, flush=True))
     manifest = shards.manifest

@@ -92,23 +92,7 @@ def prepare(
 
     Raises: DatasetError for a source that is unknown or malformed; ConfigError for an option that cannot be.
     """
-    options = Options(
-        parts,
-        partitioner,
-        order,
-        directed,
-        feature_norm,
-        seed,
-        train_per_class,
-        val_per_class,
-        task,
-        inductive,
-        val_edges,
-        test_edges,
-        negatives,
-        eval_negatives,
-        os.fspath(features_as),
-    )
+    options = Options.of({**locals(), "features_as": os.fspath(features_as)})
     options.check()
     source = _as_read(source, options)
     with ShardWriter(out) as writer:  # first, so that a bad destination costs no time
@@ -136,10 +120,7 @@ def _as_read(source: Any, options: Options) -> Any:
 
 def estimate(source: Any, *, memory: str | int | None = None, stream: bool | None = None, **given: Any) -> Estimate:
     """What ``prepare`` with these options will take, and which way it will go. Options as for ``prepare``."""
-    defaults: dict[str, Any] = prepare.__kwdefaults__ or {}
-    options = Options.of({**defaults, **given})
-    found = found_in(source)
-    return estimate_of(found, options, memory, stream)
+    return estimate_of(found_in(source), Options.of(given), memory, stream)
 
 
 def _in_memory(graph: Graph, options: Options, writer: ShardWriter, say: Callable[[str], None]) -> ShardSet:
@@ -227,7 +208,7 @@ def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **op
     it. Of two processes that prepare the same thing at once, the one that ends first wins. Nothing is ever evicted.
     """
     folder = cache_folder(os.fspath(cache_dir or ""))
-    told = Options.of({**(prepare.__kwdefaults__ or {}), **options})
+    told = Options.of(options)
     source = _as_read(source, told)
     found = found_in(source)
     key = {

@@ -22,13 +22,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import numpy as np
 
 from graph_data.census import Census, Numbering, take_census
 from graph_data.edges import Block
 from graph_data.sources import columns, ids, textfile, vertexfiles
+from graph_data.sources.beside import options_of
 from graph_data.sources.columns import WEIGHTS, Kind
 from graph_data.sources.edgetypes import EdgeTypes
 from graph_data.sources.ids import Seen
@@ -348,11 +348,7 @@ def sizes(argument: str) -> Sizes:
 
 def parse(argument: str) -> EdgeList:
     """What an argument of the form above names. Raises: DatasetError for an option or a file that is not there."""
-    path, query = columns.path_and_options(argument)
-    given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
-    for key in given:
-        if key not in OPTIONS:
-            raise DatasetError(f"edges:{path} has no option {key!r}, only {', '.join(OPTIONS)}")
+    path, given = options_of(argument, OPTIONS, "edges:")
     files = columns.files_of(path)
     names = columns.column_names(files[0])
     if len(names) < 2:

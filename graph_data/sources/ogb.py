@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from graph_data.masks import split_of
 from graph_data.objects.arrays import array, column, labels_of, num_classes_of
 from graph_data.sources import torchfile
 from graph_data.sources.arrow import arrow, first_line_of
-from graph_data.sources.beside import features_of, named_columns
+from graph_data.sources.beside import features_of, named_columns, options_of
 from graph_data.sources.columns import path_and_options
 from graph_data.sources.folders import data_folders
 from graph_data.sources.randomrows import no_features, random_width
@@ -51,11 +50,7 @@ ROLES = {"train": TRAIN, "valid": VAL, "test": TEST}
 def load(argument: str) -> Graph:
     """The whole graph in memory. Raises: DatasetError for what is missing or does not
     fit; ConfigError without pyarrow."""
-    text, query = path_and_options(argument)
-    given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
-    for key in given:
-        if key not in OPTIONS:
-            raise DatasetError(f"ogb:{text} has no option {key!r}, only {', '.join(OPTIONS)}")
+    text, given = options_of(argument, OPTIONS, "ogb:")
     folder = folder_of(text)
     if (folder / "raw" / "relations").is_dir() or (folder / "raw" / "triplet-type-list.csv.gz").is_file():
         raise DatasetError(f"{folder}: has several kinds of vertices (OGB's heterogeneous layout), must have one")
