@@ -165,14 +165,15 @@ def _on_disk(
         streamed = pipeline.Input(edges, edges.census, edges.vertices)
     else:
         streamed = pipeline.of_graph(found if isinstance(found, Graph) else found.load())
-    with Work(folder, _work_key(found, options), say) as unfinished:
+    with Work(folder, _key(found, options), say) as unfinished:
         return pipeline.prepare_on_disk(streamed, options, writer, unfinished, guess.budget)
 
 
-def _work_key(found: Graph | Source, options: Options) -> str:
-    """What an unfinished preparation must have been of to be continued."""
+def _key(found: Graph | Source, options: Options) -> str:
+    """What a prepared graph in the cache, or an unfinished preparation, must have been of to be taken."""
     said = {
         "format": [FORMAT, VERSION],
+        "orders": ORDERS_VERSION,
         "siafu": __version__,
         "source": _identity(found),
         "options": options.key(),
@@ -211,14 +212,7 @@ def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **op
     told = Options.of(options)
     source = _as_read(source, told)
     found = found_in(source)
-    key = {
-        "format": [FORMAT, VERSION],
-        "orders": ORDERS_VERSION,
-        "siafu": __version__,
-        "source": _identity(found),
-        "options": told.key(),
-    }
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(_key(found, told).encode()).hexdigest()
     done = folder / f"{_slug(found)}-{digest[:16]}"
     if (done / MANIFEST).is_file():
         return done

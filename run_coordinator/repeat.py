@@ -524,17 +524,7 @@ def summarised(done: Sequence[Done]) -> Summary:
 
 
 def brief(seed: int, result: Result) -> Brief:
-    return {
-        "seed": seed,
-        "val_acc": result["val_acc"],
-        "test_acc": result["test_acc"],
-        "best_epoch": result["best_epoch"],
-        "epochs": result["epochs"],
-        "train_seconds": result["train_seconds"],
-        "stopped": result["stopped"],
-        "weights_digest": result["weights_digest"],
-        "run_dir": result["run_dir"],
-    }
+    return cast(Brief, {key: seed if key == "seed" else result.get(key) for key in Brief.__annotations__})
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:
