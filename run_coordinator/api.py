@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from run_coordinator import (
-    apply_edge,
     epoch_calls,
     keywords,
     launch,
@@ -99,7 +98,7 @@ def conduct(
     ``before`` gives; None: one is made."""
     shards = ShardSet.open(shards_path)
     on_status(Status(phase="starting", notes=shards.notes()))
-    resolved, placement = apply_edge.placed(prepared.fit(config, shards), shards)
+    resolved = prepared.fit(config, shards)
     model = prepared.built(resolved, shards)  # what cannot be must not cost a run directory
     resolved = prepared.with_first_weights(resolved, model, shards)
     Meter(resolved)  # nor a budget without prices
@@ -117,7 +116,7 @@ def conduct(
         with epoch_calls.as_raised():
             with live_status.kept(run_dir, calls.beside(on_status)) as tell:
                 trained = do(told, shards, run_dir, tell)
-            result: Result = {**trained, **placement, **run_directory.told_of_graph(shards), "run_dir": str(run_dir)}
+            result: Result = {**trained, **run_directory.told_of_graph(shards), "run_dir": str(run_dir)}
             if far:
                 loggers.replay(resolved, run_dir)
             run_files.write_result(run_dir, result)

@@ -352,9 +352,7 @@ class Lambda:
     keep_constants: bool = setting(True, "workers keep rows that never change, and get the same intervals again")
     prefetch: int = setting(0, "tasks that a worker holds, one of them running; 0: as many as save time", least=0)
     proxy: str = setting("", "SOCKS5 proxy, host:port, through which workers connect")
-    apply_edge: Literal["auto", "lambda", "server"] = setting(
-        "auto", "where ApplyEdge runs; auto: where it measures faster"
-    )
+    apply_edge: Literal["auto", "lambda", "server"] = setting("auto", "where ApplyEdge runs; auto: on servers")
     cpu_share: Literal["auto", "real", "free"] = setting(
         "auto",
         "CPU time of environments that are not on AWS; real: what Lambda gives for memory_mb; free: all that they can "
