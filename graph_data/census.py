@@ -5,7 +5,7 @@ Memory: one byte per possible id as long as ids are small, else 8 to 24 bytes pe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,12 +44,14 @@ def take_census(
     rows: int,
     dense_ids: int,
     tables: Mapping[str, Iterable[Array]] | None = None,
+    blocks: Callable[[int, int], Iterator[Block]] | None = None,
 ) -> Census:
     """Reads every edge once, in blocks of ``rows``.
 
     With ``num_vertices``, ids are vertex numbers; else the vertices are the ids that occur, here or in ``tables`` (name
     -> int64 arrays of ids that need not have an edge), in ascending order. ``dense_ids``: ids below it are mapped by
-    themselves, a byte each. Raises: DatasetError naming the piece and row of an id or weight that cannot be.
+    themselves, a byte each. ``blocks``: instead of the edges' own. Raises: DatasetError naming the piece and row of an
+    id or weight that cannot be.
     """
     seen = None if num_vertices else _Seen(dense_ids)
     rng = np.random.default_rng(SAMPLE_SEED)
@@ -67,7 +69,7 @@ def take_census(
             drawn.add(src, dst)
             first += len(src)
 
-        for _ in ahead(look, edges.blocks(piece, rows), 1):  # one block is looked at while the next is read
+        for _ in ahead(look, (blocks or edges.blocks)(piece, rows), 1):  # one block is looked at while the next is read
             pass
         count += first - 1
     apart = _add_tables(seen, tables or {}) if seen else {}

@@ -32,7 +32,7 @@ from graph_data.sources.names import SOURCES, Source, resolve
 from graph_data.writer import ShardWriter
 from siafu import __version__
 from siafu.config import CACHE_ADVICE, cache_folder
-from siafu.errors import DatasetError
+from siafu.errors import ConfigError, DatasetError
 from siafu.graph import Graph, tidy
 from siafu.shards import FORMAT, MANIFEST, VERSION, ShardSet
 from siafu.sparse import SparseRows
@@ -161,10 +161,13 @@ def _on_disk(
     folder = Path(work) if work else writer.out.parent / f".{writer.out.name}.work"
     guess.check_disk(folder)
     if isinstance(found, Source) and (edges := found.streamed):
-        edges.check_streams()
-        streamed = pipeline.Input(edges, edges.census, edges.vertices)
+        if edges.typed:
+            raise ConfigError(
+                f"{edges.name}: edges with types need the graph in memory: raise --memory, or drop --stream"
+            )
+        streamed = edges
     else:
-        streamed = pipeline.of_graph(found if isinstance(found, Graph) else found.load())
+        streamed = pipeline.InMemory(found if isinstance(found, Graph) else found.load())
     with Work(folder, _key(found, options), say) as unfinished:
         return pipeline.prepare_on_disk(streamed, options, writer, unfinished, guess.budget)
 

@@ -32,7 +32,7 @@ from graph_data.sources.beside import features_of, options_of, split_of
 from graph_data.sources.randomrows import no_features, random_width
 from graph_data.sources.sizes import Sizes
 from graph_data.targets import labels_as
-from siafu.errors import ConfigError, DatasetError
+from siafu.errors import DatasetError
 from siafu.graph import NONE, TRAIN, VAL, Graph, id_dtype
 from siafu.sparse import Array
 
@@ -129,12 +129,10 @@ class Bsnap:
     def census(self, rows: int, dense_ids: int) -> Census:
         return take_census(self, self.num_vertices, rows, dense_ids)
 
-    def check_streams(self) -> None:
-        """Raises: ConfigError if the edges cannot be read a block at a time: if they have types."""
-        if self.beside("type"):
-            raise ConfigError(
-                f"{self.name}: edges with types need the graph in memory: raise --memory, or drop --stream"
-            )
+    @property
+    def typed(self) -> bool:
+        """Whether edges have types: then they cannot be read a block at a time."""
+        return self.beside("type") is not None
 
     def vertex_files(self) -> tuple[Path, ...]:
         """Every file that is read beside the edges."""
