@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from graph_data.ahead import ahead
-from graph_data.edges import Block, EdgeSource
 from graph_data.sources.ids import Ids, NamedIds
 from siafu.errors import DatasetError
 from siafu.graph import each_once
@@ -23,6 +23,23 @@ FIRST_MAP = 1 << 16  # ids that the map of those seen begins with
 # numbers up to the largest id, for each id there is, that a table may have: one id of 10**9 is no table of 4 GB
 SPREAD = 32
 MERGE_AT = 1 << 20  # new ids that wait until they are merged
+
+Block = tuple[Array, Array, "Array | None"]  # int64 src, int64 dst, and weight of some edges, in the source's order
+
+
+class EdgeSource(Protocol):
+    """A list of edges that can be read again and again, always in the same order."""
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """Names of the parts that can be read apart from each other: files."""
+
+    @property
+    def weight_dtype(self) -> np.dtype[Any] | None:
+        """float32 or float64; None: every edge weighs 1."""
+
+    def blocks(self, piece: int, rows: int) -> Iterator[Block]:
+        """The edges of one piece in blocks of about ``rows``."""
 
 
 @dataclass(frozen=True, eq=False)

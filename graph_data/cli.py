@@ -23,6 +23,7 @@ from graph_data.sources.names import check_files
 from siafu import outputs
 from siafu.errors import ConfigError
 from siafu.parser import show_few
+from siafu.streams import say
 
 EXAMPLES = """sources:
   digits                         1,797 images of handwritten digits, linked by similarity
@@ -169,7 +170,7 @@ def main(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(Options)}
     options |= {"memory": args.memory, "stream": True if args.stream else None}
     guess = estimate(source, **options)
-    shards = prepare(source, args.out, **options, say=lambda line: print(line, file=sys.stderr, flush=True))
+    shards = prepare(source, args.out, **options, say=say)
     manifest = shards.manifest
     seconds = time.monotonic() - start
     if args.json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -61,9 +60,7 @@ def train(
 
     Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
     """
-    in_memory = None if isinstance(source, str | os.PathLike) else source
-    run_config.check_in_memory(in_memory, short)
-    resolved = run_config.resolve("" if in_memory is not None else os.fspath(source), config, settings, short, preset)
+    resolved, in_memory = run_config.asked(source, config, settings, short, preset)
     cell = progress.of_notebook(resolved.train.epochs) if on_status is None else None
     on_status = on_status or cell or (lambda status: None)
     _check_beforehand(resolved, in_memory)

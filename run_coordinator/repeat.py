@@ -176,9 +176,7 @@ def asked(
     preset: str,
 ) -> tuple[Config, Any]:
     """The config that all trials begin with, and the source if it is a graph in memory, else None."""
-    in_memory = None if isinstance(source, str | Path) else source
-    run_config.check_in_memory(in_memory, short)
-    found = run_config.resolve("" if in_memory is not None else str(source), config, settings, short, preset)
+    found, in_memory = run_config.asked(source, config, settings, short, preset)
     run_directory.check_free(found)
     prepared.check_beforehand(found, in_memory)
     return found, in_memory

@@ -35,7 +35,7 @@ _BROKEN = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, RecursionError),
     *(pickle.UnpicklingError, EOFError, struct.error),
 )
-_PYTHONS: Any = pickle._Unpickler  # type: ignore[attr-defined]
+_PYTHONS: Any = pickle._Unpickler
 #: Instructions that are read as Python reads them: what begins and ends, and moves on the stack; numbers; texts;
 #: containers; the memo; names of builders.
 KEPT = b"\x80.(012N\x88\x89IJKML\x8a\x8bFGSTUBC\x8eVX\x8c\x8d]lae)t\x85\x86\x87}ghjpqr\x94c\x93"

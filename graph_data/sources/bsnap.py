@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from graph_data.census import Census, take_census
-from graph_data.edges import Block
+from graph_data.census import Block, Census, take_census
 from graph_data.rowfile import RowFile
 from graph_data.sources.beside import features_of, options_of, split_of
 from graph_data.sources.randomrows import no_features, random_width

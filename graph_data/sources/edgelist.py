@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from graph_data.census import Census, Numbering, take_census
-from graph_data.edges import Block
+from graph_data.census import Block, Census, Numbering, take_census
 from graph_data.sources import columns, ids, textfile, vertexfiles
 from graph_data.sources.beside import options_of
 from graph_data.sources.columns import WEIGHTS, Kind

@@ -31,7 +31,7 @@ from graph_data.sources import torchfile
 from graph_data.sources.arrow import arrow, first_line_of
 from graph_data.sources.beside import options_of
 from graph_data.sources.columns import path_and_options
-from graph_data.sources.folders import data_folders
+from graph_data.sources.names import data_folders
 from siafu.errors import DatasetError
 from siafu.graph import TEST, TRAIN, VAL, Graph, zero_and_one
 from siafu.sparse import Array

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from graph_data.ahead import ahead
-from graph_data.census import Census, Numbering, take_census
+from graph_data.census import Block, Census, EdgeSource, Numbering, take_census
 from graph_data.counts import check_labels_met
-from graph_data.edges import Block, EdgeSource
 from graph_data.memory import Budget
 from graph_data.options import Options
 from graph_data.partitioners import check_parts, owners
