@@ -5,18 +5,15 @@ and what it may call is ``BUILDERS`` alone: functions and classes of this file t
 and SciPy and check what they are given. Everything else is refused by its name. Memory: all that is made is as
 long as the bytes that it is made of.
 
-The instructions are read by Python's own unpickler, the one that is written in Python: the other takes the memory that
-an index asks for.
+Python's own unpickler is not used: what it keeps from being called is a list of names, and it takes
+the memory that an index asks for.
 """
 
 from __future__ import annotations
 
-import io
 import math
-import pickle
 import re
 import struct
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,15 +27,8 @@ from siafu.sparse import Array
 _DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|[SU][1-9][0-9]{0,5}|O8|O)")
 COPIES = 4  # a text becomes bytes, and these an array
 _KEYS = (int, str, bytes)  # the hash of nested tuples is taken as deep as they go
-#: What the unpickler and the stand-ins raise for a pickle that is none.
-_BROKEN = (
-    *(ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, RecursionError),
-    *(pickle.UnpicklingError, EOFError, struct.error),
-)
-_PYTHONS: Any = pickle._Unpickler
-#: Instructions that are read as Python reads them: what begins and ends, and moves on the stack; numbers; texts;
-#: containers; the memo; names of builders.
-KEPT = b"\x80.(012N\x88\x89IJKML\x8a\x8bFGSTUBC\x8eVX\x8c\x8d]lae)t\x85\x86\x87}ghjpqr\x94c\x93"
+#: What ``_Machine`` and the stand-ins raise for a pickle that is none.
+_BROKEN = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, RecursionError)
 
 
 class _Refused(Exception):
@@ -58,9 +48,7 @@ def read(path: Path) -> Any:
 
 def loads(content: bytes, name: str) -> Any:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of an escape in a text that is none
-            return _Reader(content).load()
+        return _Machine(content).run()
     except _Refused as refused:
         raise DatasetError(
             f"{name}: a pickle that asks for {refused}; only arrays, scipy.sparse matrices, lists and dicts are read"
@@ -247,36 +235,104 @@ BUILDERS: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-class _Instructions(dict[int, Any]):
-    def __missing__(self, code: int) -> None:
-        raise ValueError(f"instruction {bytes([code])!r}")
-
-
-class _Reader(_PYTHONS):  # type: ignore[misc]
-    """Calls BUILDERS alone, sets the state of what they made alone, and knows no other instruction."""
+class _Machine:
+    """Runs a pickle: calls BUILDERS alone, sets the state of what they made alone, and knows no other instruction."""
 
     def __init__(self, content: bytes) -> None:
-        super().__init__(io.BytesIO(content), encoding="latin1")  # Python 2's bytes are texts of latin1
+        self._content = content
+        self._at = 0
+        self.stack: list[Any] = []
+        self.marks: list[int] = []  # heights of the stack
+        self.memo: dict[int, Any] = {}
         self.unspent = COPIES * len(content) + 1024  # bytes and items that calls and states may still copy
 
-    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+    def run(self) -> Any:
+        while (instruction := self.take(1)) != STOP:
+            if instruction not in INSTRUCTIONS:
+                raise ValueError(f"instruction {instruction!r}")
+            INSTRUCTIONS[instruction](self)
+        return self.pop()
+
+    # --- the bytes
+
+    def take(self, count: int) -> bytes:
+        taken = self._content[self._at : self._at + count]
+        if len(taken) < count:
+            raise ValueError("it is cut short")
+        self._at += count
+        return taken
+
+    def line(self) -> bytes:
+        end = self._content.index(b"\n", self._at)
+        return self.take(end + 1 - self._at)[:-1]
+
+    def number(self, width: int, signed: bool = False) -> int:
+        return int.from_bytes(self.take(width), "little", signed=signed)
+
+    def counted(self, width: int) -> bytes:
+        return self.take(self.number(width))
+
+    # --- the stack
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def top(self) -> Any:
+        if len(self.stack) <= (self.marks[-1] if self.marks else 0):
+            raise ValueError("nothing is on its stack")
+        return self.stack[-1]
+
+    def pop(self) -> Any:
+        self.top()
+        return self.stack.pop()
+
+    def popped(self, count: int) -> tuple[Any, ...]:
+        return tuple(reversed([self.pop() for _ in range(count)]))
+
+    def marked(self) -> list[Any]:
+        """What is on the stack from the last mark on."""
+        start = self.marks.pop()
+        items = self.stack[start:]
+        del self.stack[start:]
+        return items
+
+    def drop(self) -> None:
+        if self.marks and self.marks[-1] == len(self.stack):
+            self.marks.pop()
+        else:
+            self.pop()
+
+    # --- what is made
+
+    def extend(self, values: list[Any]) -> None:
+        if type(self.top()) is not list:
+            raise ValueError("an item of no list")
+        self.top().extend(values)
+
+    def put(self, items: Sequence[Any]) -> None:
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            _put(self.top(), key, value)
+
+    def find(self, module: Any, name: Any) -> None:
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise ValueError("a name that is no text")
         if (module, name) not in BUILDERS:
             raise _Refused(f"{module[:60]}.{name[:60]}")
-        return BUILDERS[module, name]
+        self.push(BUILDERS[module, name])
 
     def call(self) -> None:
-        arguments, function = self.stack.pop(), self.stack.pop()
+        arguments, function = self.pop(), self.pop()
         if type(arguments) is not tuple or not any(function is builder for builder in BUILDERS.values()):
             raise ValueError("a call of no function")
         self.spend(arguments)
-        self.append(function(*arguments))
+        self.push(function(*arguments))
 
     def build(self) -> None:
-        state = self.stack.pop()
-        if not isinstance(self.stack[-1], STAND_INS):
+        state = self.pop()
+        if not isinstance(self.top(), STAND_INS):
             raise ValueError("a state of nothing that has one")
         self.spend(state if type(state) is tuple else ())
-        self.stack[-1].__setstate__(state)
+        self.top().__setstate__(state)
 
     def spend(self, values: tuple[Any, ...]) -> None:
         """Counts what a stand-in copies: a memo names one value any number of times, in two bytes each."""
@@ -284,32 +340,99 @@ class _Reader(_PYTHONS):  # type: ignore[misc]
         if self.unspent < 0:
             raise ValueError(f"it makes more than {COPIES} times what it holds")
 
-    def items(self) -> None:
-        self.put(self.pop_mark())
 
-    def item(self) -> None:
-        value, key = self.stack.pop(), self.stack.pop()
-        self.put([key, value])
+def _integer(line: bytes) -> int:
+    return {b"00": False, b"01": True}[line] if line in (b"00", b"01") else int(line)
 
-    def mapping(self) -> None:
-        found = self.pop_mark()
-        self.append({})
-        self.put(found)
 
-    def put(self, items: Sequence[Any]) -> None:
-        for key, value in zip(items[::2], items[1::2], strict=True):
-            _put(self.stack[-1], key, value)
+def _quoted(line: bytes) -> str:
+    """What Python 2's repr made of bytes, each as the character of its number."""
+    if len(line) < 2 or line[0] != line[-1] or line[:1] not in (b"'", b'"'):
+        raise ValueError("a text without quotes")
+    return re.sub(rb"\\(x[0-9a-fA-F]{2}|.|$)", _unescaped, line[1:-1]).decode("latin1")
 
-    dispatch = _Instructions(
-        {code: _PYTHONS.dispatch[code] for code in KEPT}
-        | {
-            pickle.FRAME[0]: lambda self: self.read(8),
-            pickle.BYTEARRAY8[0]: _PYTHONS.dispatch[pickle.BINBYTES8[0]],  # its own asks for as much as it says
-            pickle.REDUCE[0]: call,
-            pickle.NEWOBJ[0]: call,
-            pickle.BUILD[0]: build,
-            pickle.DICT[0]: mapping,
-            pickle.SETITEM[0]: item,
-            pickle.SETITEMS[0]: items,
-        }
-    )
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    said = match[1]
+    if len(said) == 3:
+        return bytes([int(said[1:], 16)])
+    return {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"\\": b"\\", b"'": b"'", b'"': b'"'}[said]
+
+
+def _found(machine: _Machine) -> None:
+    module, name = (machine.line().decode() for _ in range(2))
+    machine.find(module, name)
+
+
+def _remember(machine: _Machine, place: int) -> None:
+    machine.memo[place] = machine.top()
+
+
+def _mapping(machine: _Machine) -> None:
+    items = machine.marked()
+    machine.push({})
+    machine.put(items)
+
+
+STOP = b"."
+INSTRUCTIONS: dict[bytes, Callable[[_Machine], Any]] = {  # as the module pickletools describes them
+    b"\x80": lambda m: m.take(1),  # the protocol
+    b"\x95": lambda m: m.take(8),  # a frame
+    b"(": lambda m: m.marks.append(len(m.stack)),
+    b"0": _Machine.drop,
+    b"1": _Machine.marked,
+    b"2": lambda m: m.push(m.top()),
+    # numbers
+    b"N": lambda m: m.push(None),
+    b"\x88": lambda m: m.push(True),
+    b"\x89": lambda m: m.push(False),
+    b"I": lambda m: m.push(_integer(m.line())),
+    b"J": lambda m: m.push(m.number(4, signed=True)),
+    b"K": lambda m: m.push(m.number(1)),
+    b"M": lambda m: m.push(m.number(2)),
+    b"L": lambda m: m.push(int(m.line().removesuffix(b"L"))),
+    b"\x8a": lambda m: m.push(m.number(m.number(1), signed=True)),
+    b"\x8b": lambda m: m.push(m.number(m.number(4), signed=True)),
+    b"F": lambda m: m.push(float(m.line())),
+    b"G": lambda m: m.push(struct.unpack(">d", m.take(8))[0]),
+    # texts; Python 2's bytes are texts of latin1
+    b"S": lambda m: m.push(_quoted(m.line())),
+    b"T": lambda m: m.push(m.counted(4).decode("latin1")),
+    b"U": lambda m: m.push(m.counted(1).decode("latin1")),
+    b"B": lambda m: m.push(m.counted(4)),
+    b"C": lambda m: m.push(m.counted(1)),
+    b"\x8e": lambda m: m.push(m.counted(8)),
+    b"\x96": lambda m: m.push(m.counted(8)),  # a bytearray
+    b"V": lambda m: m.push(m.line().decode("raw-unicode-escape")),
+    b"X": lambda m: m.push(m.counted(4).decode("utf-8", "surrogatepass")),
+    b"\x8c": lambda m: m.push(m.counted(1).decode("utf-8", "surrogatepass")),
+    b"\x8d": lambda m: m.push(m.counted(8).decode("utf-8", "surrogatepass")),
+    # containers
+    b"]": lambda m: m.push([]),
+    b"l": lambda m: m.push(m.marked()),
+    b"a": lambda m: m.extend([m.pop()]),
+    b"e": lambda m: m.extend(m.marked()),
+    b")": lambda m: m.push(()),
+    b"t": lambda m: m.push(tuple(m.marked())),
+    b"\x85": lambda m: m.push(m.popped(1)),
+    b"\x86": lambda m: m.push(m.popped(2)),
+    b"\x87": lambda m: m.push(m.popped(3)),
+    b"}": lambda m: m.push({}),
+    b"d": _mapping,
+    b"s": lambda m: m.put(m.popped(2)),
+    b"u": lambda m: m.put(m.marked()),
+    # the memo
+    b"g": lambda m: m.push(m.memo[int(m.line())]),
+    b"h": lambda m: m.push(m.memo[m.number(1)]),
+    b"j": lambda m: m.push(m.memo[m.number(4)]),
+    b"p": lambda m: _remember(m, int(m.line())),
+    b"q": lambda m: _remember(m, m.number(1)),
+    b"r": lambda m: _remember(m, m.number(4)),
+    b"\x94": lambda m: _remember(m, len(m.memo)),
+    # builders
+    b"c": _found,
+    b"\x93": lambda m: m.find(*m.popped(2)),
+    b"R": _Machine.call,
+    b"\x81": _Machine.call,
+    b"b": _Machine.build,
+}
