@@ -171,7 +171,7 @@ class _Restart:
         return found
 
 
-@dataclass
+@dataclass(repr=False, eq=False)  # nobody prints its keys
 class _Attempt:
     """One start of all roles, and the coordinator's loop."""
 
