@@ -5,15 +5,16 @@ Memory: one byte per possible id as long as ids are small, else 8 to 24 bytes pe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from graph_data.ahead import ahead
-from graph_data.edges import Block, EdgeSource
 from graph_data.sources.ids import Ids, NamedIds
 from siafu.errors import DatasetError
+from siafu.graph import each_once
 from siafu.sparse import Array
 
 SAMPLE = 1 << 18  # edges that are drawn, to know how they spread over the ids
@@ -22,6 +23,23 @@ FIRST_MAP = 1 << 16  # ids that the map of those seen begins with
 # numbers up to the largest id, for each id there is, that a table may have: one id of 10**9 is no table of 4 GB
 SPREAD = 32
 MERGE_AT = 1 << 20  # new ids that wait until they are merged
+
+Block = tuple[Array, Array, "Array | None"]  # int64 src, int64 dst, and weight of some edges, in the source's order
+
+
+class EdgeSource(Protocol):
+    """A list of edges that can be read again and again, always in the same order."""
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """Names of the parts that can be read apart from each other: files."""
+
+    @property
+    def weight_dtype(self) -> np.dtype[Any] | None:
+        """float32 or float64; None: every edge weighs 1."""
+
+    def blocks(self, piece: int, rows: int) -> Iterator[Block]:
+        """The edges of one piece in blocks of about ``rows``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +61,14 @@ def take_census(
     rows: int,
     dense_ids: int,
     tables: Mapping[str, Iterable[Array]] | None = None,
+    blocks: Callable[[int, int], Iterator[Block]] | None = None,
 ) -> Census:
     """Reads every edge once, in blocks of ``rows``.
 
     With ``num_vertices``, ids are vertex numbers; else the vertices are the ids that occur, here or in ``tables`` (name
     -> int64 arrays of ids that need not have an edge), in ascending order. ``dense_ids``: ids below it are mapped by
-    themselves, a byte each. Raises: DatasetError naming the piece and row of an id or weight that cannot be.
+    themselves, a byte each. ``blocks``: instead of the edges' own. Raises: DatasetError naming the piece and row of an
+    id or weight that cannot be.
     """
     seen = None if num_vertices else _Seen(dense_ids)
     rng = np.random.default_rng(SAMPLE_SEED)
@@ -66,7 +86,7 @@ def take_census(
             drawn.add(src, dst)
             first += len(src)
 
-        for _ in ahead(look, edges.blocks(piece, rows), 1):  # one block is looked at while the next is read
+        for _ in ahead(look, (blocks or edges.blocks)(piece, rows), 1):  # one block is looked at while the next is read
             pass
         count += first - 1
     apart = _add_tables(seen, tables or {}) if seen else {}
@@ -156,7 +176,7 @@ class _Seen:
             return
         if self._map is not None:
             self._sorted, self._map = np.flatnonzero(self._map), None
-        self._waiting.append(_unique(ids.copy()))
+        self._waiting.append(each_once(ids.copy()))
         if sum(map(len, self._waiting)) > max(MERGE_AT, len(self._sorted) // 2):
             self._merge()
 
@@ -185,16 +205,8 @@ class _Seen:
         return self._sorted
 
     def _merge(self) -> None:
-        self._sorted = _unique(np.concatenate([self._sorted, *self._waiting]))
+        self._sorted = each_once(np.concatenate([self._sorted, *self._waiting]))
         self._waiting = []
-
-
-def _unique(ids: Array) -> Array:
-    """Sorted, each once; sorts in place. (``np.unique`` would hash them first, which costs more.)"""
-    ids.sort()
-    first = np.ones(len(ids), bool)
-    np.not_equal(ids[1:], ids[:-1], out=first[1:])
-    return ids[first]
 
 
 class Numbering:

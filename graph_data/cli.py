@@ -6,14 +6,16 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from graph_data import source_flags
 from graph_data.choice import CHOICES
 from graph_data.inspection import plot
 from graph_data.inspection.report import inspect_source
 from graph_data.inspection.show import show
+from graph_data.options import Options
 from graph_data.orders import ORDERS
 from graph_data.partitioners import PARTITIONERS
 from graph_data.prepare import estimate, prepare
@@ -21,6 +23,7 @@ from graph_data.sources.names import check_files
 from siafu import outputs
 from siafu.errors import ConfigError
 from siafu.parser import show_few
+from siafu.streams import say
 
 EXAMPLES = """sources:
   digits                         1,797 images of handwritten digits, linked by similarity
@@ -91,12 +94,27 @@ examples:
 """
 #: Flags that the short --help shows.
 COMMON = ("--out", "--parts", "--inspect", "--features", "--labels", "--split")
-TASK_FLAGS: dict[str, tuple[str, type, object, str]] = {  # flag -> what it takes, its type, its default, what that is
-    "task": ("node|link", str, "node", "what to predict: labels of vertices, or held-out edges"),
-    "val-edges": ("SHARE", float, 0.05, "task link: share of edges held out for validation"),
-    "test-edges": ("SHARE", float, 0.1, "task link: share of edges held out for test"),
-    "negatives": ("N", int, 8, "task link: pool of negative edges per training edge"),
-    "eval-negatives": ("N", int, 100, "task link: negative edges that each held-out edge is ranked among"),
+#: Option of ``Options`` -> what its flag takes, and what it is; with its default behind.
+FLAGS = {
+    "parts": ("P", "partitions, one per graph server"),
+    "partitioner": ("|".join(PARTITIONERS), "how vertices are assigned to graph servers"),
+    "order": (
+        "|".join((*CHOICES, *ORDERS)),
+        "vertex order inside a partition; auto: by clusters; best: the order that gathers fastest",
+    ),
+    "directed": ("", "keep edge directions"),
+    "feature_norm": (
+        "none|row|standard",
+        "row: each row sums to 1; standard: z-score per column (inductive: of training vertices)",
+    ),
+    "seed": ("N", "seed of the partitioner, and of the split if the source has none"),
+    "train_per_class": ("N", "training vertices per class, without a split"),
+    "val_per_class": ("N", "validation vertices per class, without a split"),
+    "task": ("node|link", "what to predict: labels of vertices, or held-out edges"),
+    "val_edges": ("SHARE", "task link: share of edges held out for validation"),
+    "test_edges": ("SHARE", "task link: share of edges held out for test"),
+    "negatives": ("N", "task link: pool of negative edges per training edge"),
+    "eval_negatives": ("N", "task link: negative edges that each held-out edge is ranked among"),
 }
 
 
@@ -110,41 +128,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--inspect", action="store_true", help="show sizes, degrees, labels and warnings; prepare nothing"
     )
     parser.add_argument("--plot", metavar="FILE", help="with --inspect: also draw a picture, such as graph.png")
-    parser.add_argument("--parts", type=int, default=1, metavar="P", help="partitions, one per graph server [1]")
-    parser.add_argument(
-        "--partitioner",
-        default="metis",
-        metavar="|".join(PARTITIONERS),
-        help="how vertices are assigned to graph servers [metis]",
-    )
-    parser.add_argument(
-        "--order",
-        default="auto",
-        metavar="|".join((*CHOICES, *ORDERS)),
-        help="vertex order inside a partition; auto: by clusters; best: the order that gathers fastest [auto]",
-    )
-    parser.add_argument("--directed", action="store_true", help="keep edge directions")
-    parser.add_argument(
-        "--feature-norm",
-        default="none",
-        metavar="none|row|standard",
-        help="row: each row sums to 1; standard: z-score per column (inductive: of training vertices) [none]",
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        metavar="N",
-        help="seed of the partitioner, and of the split if the source has none [0]",
-    )
-    parser.add_argument(
-        "--train-per-class", type=int, default=20, metavar="N", help="training vertices per class, without a split [20]"
-    )
-    parser.add_argument(
-        "--val-per-class", type=int, default=30, metavar="N", help="validation vertices per class, without a split [30]"
-    )
-    for flag, (takes, kind, default, what) in TASK_FLAGS.items():
-        parser.add_argument(f"--{flag}", type=kind, default=default, metavar=takes, help=f"{what} [{default}]")
+    for name, (takes, what) in FLAGS.items():
+        flag, default = f"--{name.replace('_', '-')}", getattr(Options(), name)
+        if default is False:
+            parser.add_argument(flag, action="store_true", help=what)
+        else:
+            told = {"type": type(default), "default": default, "metavar": takes, "help": f"{what} [{default}]"}
+            parser.add_argument(flag, **told)
     parser.add_argument(
         "--inductive",
         type=int,
@@ -177,23 +167,10 @@ def main(args: argparse.Namespace) -> int:
     outputs.check_folder("--out", Path(args.out).absolute().parent)
     check_files(source)
     print(f"preparing {source}", file=sys.stderr)
-    options = {
-        "parts": args.parts,
-        "partitioner": args.partitioner,
-        "order": args.order,
-        "directed": args.directed,
-        "feature_norm": args.feature_norm,
-        "seed": args.seed,
-        "train_per_class": args.train_per_class,
-        "val_per_class": args.val_per_class,
-        "inductive": args.inductive,
-        "features_as": args.features_as,
-        **{key: getattr(args, key) for key in (flag.replace("-", "_") for flag in TASK_FLAGS)},
-        "memory": args.memory,
-        "stream": True if args.stream else None,
-    }
+    options: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(Options)}
+    options |= {"memory": args.memory, "stream": True if args.stream else None}
     guess = estimate(source, **options)
-    shards = prepare(source, args.out, **options, say=lambda line: print(line, file=sys.stderr, flush=True))
+    shards = prepare(source, args.out, **options, say=say)
     manifest = shards.manifest
     seconds = time.monotonic() - start
     if args.json:

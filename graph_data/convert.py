@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from siafu import outputs
 from siafu.errors import ConfigError, DatasetError, one_of
 from siafu.features import checked
 from siafu.graph import Graph, check, tidy
+from siafu.streams import say
 
 EXAMPLES = """formats, and what they become in DIR:
   npz       NAME.npz, which loses nothing
@@ -72,15 +72,15 @@ def main(args: argparse.Namespace) -> int:
     _check_out(args.out)
     graph = loaded(source_flags.with_options(args.source, source_flags.given(args)))
     before = counts_of(graph)
-    _say(f"{graph.name}: {before.line()}")
+    say(f"{graph.name}: {before.line()}")
     for note in graph.notes:
-        _say(note)
+        say(note)
     if args.tidy:
         graph = tidy(graph, args.directed)
-        _say(f"tidied: {counts_of(graph).line()}")
+        say(f"tidied: {counts_of(graph).line()}")
     written = convert(graph, args.to, args.out, args.parts, args.partitioner, args.seed)
     for note in written.notes:
-        _say(note)
+        say(note)
     if args.json:
         print(
             json.dumps({**asdict(counts_of(graph)), "out": args.out, "source": written.source, "notes": written.notes})
@@ -129,7 +129,3 @@ def _check_out(out: str | Path) -> None:
     outputs.check_folder("out", out)
     if Path(out).is_dir() and any(Path(out).iterdir()):
         raise DatasetError(f"{out}: is not empty")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,11 +21,11 @@ from graph_data.convert import convert
 from graph_data.counts import counts_of
 from graph_data.download import Unreachable, download
 from graph_data.published import OGB, PublishedFile, PublishedGraph, graphs
-from graph_data.sources.folders import DATA_VARIABLE, data_folders
-from graph_data.sources.names import resolve
+from graph_data.sources.names import DATA_VARIABLE, data_folders, resolve
 from siafu import extras
 from siafu.errors import ConfigError, DownloadError
 from siafu.parser import offer
+from siafu.streams import say
 
 EXAMPLES = f"""Without NAME it lists all graphs. It writes NAME.npz to the folder ${DATA_VARIABLE}, else to data/, where
 other commands find NAME. It continues a stopped download, and compares every file with its published hash.
@@ -62,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
     if source is None:
         source = _fetch_by_ogb(args.name) if args.name in OGB else str(_fetch(graphs()[args.name]))
     else:
-        _say(f"{args.name}: is there already: {source}")
+        say(f"{args.name}: is there already: {source}")
     print(json.dumps({"name": args.name, "source": source, "fetched": is_new}) if args.json else source)
     return 0
 
@@ -109,7 +108,7 @@ def _fetch(graph: PublishedGraph) -> Path:
             return target
         count = f"{len(graph.files)} files" if len(graph.files) > 1 else "1 file"
         size = f"{graph.nbytes / 1e6:.1f} MB, " if graph.nbytes else ""
-        _say(f"{graph.name}: {count}, {size}from {graph.repository}, licence {graph.licence}")
+        say(f"{graph.name}: {count}, {size}from {graph.repository}, licence {graph.licence}")
         with _progress() as progress:
             for file in graph.files:
                 if not (draft / file.name).is_file():
@@ -119,7 +118,7 @@ def _fetch(graph: PublishedGraph) -> Path:
         shutil.rmtree(converted, ignore_errors=True)
         convert(replace(found, name=graph.name), "npz", converted)
         os.replace(converted / target.name, target)
-        _say(f"{graph.name}: {counts_of(found).line()}; verified by {graph.verified_by}")
+        say(f"{graph.name}: {counts_of(found).line()}; verified by {graph.verified_by}")
     shutil.rmtree(draft)
     return target
 
@@ -161,7 +160,7 @@ def _fetch_by_ogb(name: str) -> str:
             f"{name} is fetched by the package ogb, which is not installed: {extras.pip()} install ogb"
         ) from None
     folder = data_folders()[0]
-    _say(f"{name}: the package ogb fetches it into {folder}")
+    say(f"{name}: the package ogb fetches it into {folder}")
     try:
         ogb.NodePropPredDataset(name=name, root=str(folder))
     except OSError as error:
@@ -169,7 +168,3 @@ def _fetch_by_ogb(name: str) -> str:
             f"{name}: {error}: unpack OGB's download in the folder that ${DATA_VARIABLE} names (now {folder})"
         ) from None
     return f"ogb:{name}"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

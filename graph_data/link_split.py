@@ -28,6 +28,7 @@ from siafu.graph import (
     VAL_NEGATIVE,
     VAL_PAIR,
     Graph,
+    each_once,
     pack,
     pack_typed,
     unpack,
@@ -169,9 +170,9 @@ def _false_pairs(name: str, edges: Array, count: int, n: int, rng: Rng) -> Array
             draws = min(MAX_DRAWS, wanted - start)
             one, other = rng.integers(0, n, draws), rng.integers(0, n - 1, draws)
             other += other >= one  # any other vertex
-            keys = _each_once(pack(np.maximum(one, other), np.minimum(one, other), n))
+            keys = each_once(pack(np.maximum(one, other), np.minimum(one, other), n))
             blocks.append(keys[_absent(keys, edges)])
-        found = _each_once(np.concatenate(blocks))
+        found = each_once(np.concatenate(blocks))
     kept = np.ones(len(found), bool)
     kept[rng.choice(len(found), len(found) - count, replace=False)] = False
     return found[kept]
@@ -206,7 +207,7 @@ def _false_sources(rows: Array, free: Array, taken: Array, count: int, n: int, r
     while missing.any():
         draws = -(-missing * n // np.maximum(1, free - count + missing)) + 2 * (missing > 0)
         v = np.repeat(rows, draws)
-        keys = _each_once(pack(v, rng.integers(0, n, len(v)), n))
+        keys = each_once(pack(v, rng.integers(0, n, len(v)), n))
         keys = keys[(keys % (n + 1) != 0) & _absent(keys, taken) & _absent(keys, found)]  # v * n + v is a loop
         row = np.searchsorted(rows, keys // n)
         shuffled = np.argsort(row + rng.random(len(row)))  # inside each row
@@ -235,11 +236,3 @@ def _absent(keys: Array, among: Array) -> Array:
     place = np.minimum(np.searchsorted(among, keys), len(among) - 1)
     absent: Array = among[place] != keys
     return absent
-
-
-def _each_once(keys: Array) -> Array:
-    """Sorted, in place. (``np.unique`` would hash them first, which costs more.)"""
-    keys.sort()
-    first = np.ones(len(keys), bool)
-    np.not_equal(keys[1:], keys[:-1], out=first[1:])
-    return keys[first]

@@ -41,14 +41,14 @@ LINK_OPTIONS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 class Options:
     """The options of ``graph_data.prepare.prepare`` that change the shards."""
 
-    parts: int
-    partitioner: str
-    order: str
-    directed: bool
-    feature_norm: str
-    seed: int
-    train_per_class: int
-    val_per_class: int
+    parts: int = 1
+    partitioner: str = "metis"
+    order: str = "auto"
+    directed: bool = False
+    feature_norm: str = "none"
+    seed: int = 0
+    train_per_class: int = 20
+    val_per_class: int = 30
     task: str = "node"  # "link": some edges are held out, to be predicted (graph_data.link_split)
     inductive: int | None = None  # the split whose training vertices are trained on as a graph of their own
     val_edges: float = 0.05
@@ -60,8 +60,8 @@ class Options:
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Options:
-        """Out of the keyword arguments of ``prepare``, some of which are none of the shards' options."""
-        return cls(**{field.name: given[field.name] for field in fields(cls)})
+        """Out of keyword arguments of ``prepare``, some of which are none of the shards' options."""
+        return cls(**{field.name: given[field.name] for field in fields(cls) if field.name in given})
 
     @property
     def shares(self) -> Shares:

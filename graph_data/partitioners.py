@@ -19,6 +19,7 @@ from graph_data.metis import part_graph
 from graph_data.tables import named
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import Graph, pack, row_starts, unpack
+from siafu.ops import GOLDEN, mixed
 from siafu.shards import Edges
 from siafu.sparse import Array
 
@@ -149,11 +150,7 @@ def random(sides: list[Edges], parts: int, seed: int) -> Array:
 
 def hashed(sides: list[Edges], parts: int, seed: int) -> Array:
     """splitmix64 of the id (Steele, Lea & Flood, OOPSLA'14), modulo P: anyone can tell an owner without a table."""
-    with np.errstate(over="ignore"):
-        z = np.arange(1, len(sides[0].indptr), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z ^= z >> np.uint64(31)
+    z = mixed(np.arange(1, len(sides[0].indptr), dtype=np.uint64) * GOLDEN)
     return (z % np.uint64(parts)).astype(np.int32)
 
 

@@ -32,7 +32,7 @@ from graph_data.sources.names import SOURCES, Source, resolve
 from graph_data.writer import ShardWriter
 from siafu import __version__
 from siafu.config import CACHE_ADVICE, cache_folder
-from siafu.errors import DatasetError
+from siafu.errors import ConfigError, DatasetError
 from siafu.graph import Graph, tidy
 from siafu.shards import FORMAT, MANIFEST, VERSION, ShardSet
 from siafu.sparse import SparseRows
@@ -92,23 +92,7 @@ def prepare(
 
     Raises: DatasetError for a source that is unknown or malformed; ConfigError for an option that cannot be.
     """
-    options = Options(
-        parts,
-        partitioner,
-        order,
-        directed,
-        feature_norm,
-        seed,
-        train_per_class,
-        val_per_class,
-        task,
-        inductive,
-        val_edges,
-        test_edges,
-        negatives,
-        eval_negatives,
-        os.fspath(features_as),
-    )
+    options = Options.of({**locals(), "features_as": os.fspath(features_as)})
     options.check()
     source = _as_read(source, options)
     with ShardWriter(out) as writer:  # first, so that a bad destination costs no time
@@ -136,10 +120,7 @@ def _as_read(source: Any, options: Options) -> Any:
 
 def estimate(source: Any, *, memory: str | int | None = None, stream: bool | None = None, **given: Any) -> Estimate:
     """What ``prepare`` with these options will take, and which way it will go. Options as for ``prepare``."""
-    defaults: dict[str, Any] = prepare.__kwdefaults__ or {}
-    options = Options.of({**defaults, **given})
-    found = found_in(source)
-    return estimate_of(found, options, memory, stream)
+    return estimate_of(found_in(source), Options.of(given), memory, stream)
 
 
 def _in_memory(graph: Graph, options: Options, writer: ShardWriter, say: Callable[[str], None]) -> ShardSet:
@@ -180,18 +161,22 @@ def _on_disk(
     folder = Path(work) if work else writer.out.parent / f".{writer.out.name}.work"
     guess.check_disk(folder)
     if isinstance(found, Source) and (edges := found.streamed):
-        edges.check_streams()
-        streamed = pipeline.Input(edges, edges.census, edges.vertices)
+        if edges.typed:
+            raise ConfigError(
+                f"{edges.name}: edges with types need the graph in memory: raise --memory, or drop --stream"
+            )
+        streamed = edges
     else:
-        streamed = pipeline.of_graph(found if isinstance(found, Graph) else found.load())
-    with Work(folder, _work_key(found, options), say) as unfinished:
+        streamed = pipeline.InMemory(found if isinstance(found, Graph) else found.load())
+    with Work(folder, _key(found, options), say) as unfinished:
         return pipeline.prepare_on_disk(streamed, options, writer, unfinished, guess.budget)
 
 
-def _work_key(found: Graph | Source, options: Options) -> str:
-    """What an unfinished preparation must have been of to be continued."""
+def _key(found: Graph | Source, options: Options) -> str:
+    """What a prepared graph in the cache, or an unfinished preparation, must have been of to be taken."""
     said = {
         "format": [FORMAT, VERSION],
+        "orders": ORDERS_VERSION,
         "siafu": __version__,
         "source": _identity(found),
         "options": options.key(),
@@ -227,17 +212,10 @@ def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **op
     it. Of two processes that prepare the same thing at once, the one that ends first wins. Nothing is ever evicted.
     """
     folder = cache_folder(os.fspath(cache_dir or ""))
-    told = Options.of({**(prepare.__kwdefaults__ or {}), **options})
+    told = Options.of(options)
     source = _as_read(source, told)
     found = found_in(source)
-    key = {
-        "format": [FORMAT, VERSION],
-        "orders": ORDERS_VERSION,
-        "siafu": __version__,
-        "source": _identity(found),
-        "options": told.key(),
-    }
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(_key(found, told).encode()).hexdigest()
     done = folder / f"{_slug(found)}-{digest[:16]}"
     if (done / MANIFEST).is_file():
         return done

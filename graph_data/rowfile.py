@@ -49,7 +49,7 @@ class RowFile:
 
 
 def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """What a ``.npy`` file of this array begins with; the same length for every one-dimensional array."""
+    """What a ``.npy`` file of this array begins with; of one length, however many rows it has: numpy leaves room."""
     stream = io.BytesIO()
     description = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, description)
@@ -57,17 +57,17 @@ def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 class GrowingFile:
-    """A one-dimensional ``.npy`` file that is appended to; its header tells the length from ``close`` on."""
+    """A ``.npy`` file that is appended to; its header tells the length from ``close`` on."""
 
-    def __init__(self, path: Path, dtype: np.dtype[Any], length: int = 0) -> None:
-        """``length``: keep so many values that are there already, drop what follows."""
-        self._dtype = dtype
+    def __init__(self, path: Path, dtype: np.dtype[Any], length: int = 0, row: tuple[int, ...] = ()) -> None:
+        """``length``: keep so many rows that are there already, drop what follows. ``row``: the shape of one."""
+        self._dtype, self._row = dtype, row
         self.length = length  # the only state that changes
         self._stream: IO[bytes] = path.open("r+b" if length else "wb")
-        start = header((0,), dtype)
+        start = header((0, *row), dtype)
         self._stream.seek(0)
         self._stream.write(start)
-        self._stream.truncate(len(start) + length * dtype.itemsize)
+        self._stream.truncate(len(start) + length * math.prod(row) * dtype.itemsize)
         self._stream.seek(0, 2)
 
     def append(self, values: Array) -> None:
@@ -80,7 +80,7 @@ class GrowingFile:
 
     def close(self) -> None:
         self._stream.seek(0)
-        self._stream.write(header((self.length,), self._dtype))
+        self._stream.write(header((self.length, *self._row), self._dtype))
         self._stream.close()
 
     def __enter__(self) -> GrowingFile:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import importlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from run_coordinator import (
-    apply_edge,
     epoch_calls,
     keywords,
     launch,
@@ -62,9 +60,7 @@ def train(
 
     Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
     """
-    in_memory = None if isinstance(source, str | os.PathLike) else source
-    run_config.check_in_memory(in_memory, short)
-    resolved = run_config.resolve("" if in_memory is not None else os.fspath(source), config, settings, short, preset)
+    resolved, in_memory = run_config.asked(source, config, settings, short, preset)
     cell = progress.of_notebook(resolved.train.epochs) if on_status is None else None
     on_status = on_status or cell or (lambda status: None)
     _check_beforehand(resolved, in_memory)
@@ -99,7 +95,7 @@ def conduct(
     ``before`` gives; None: one is made."""
     shards = ShardSet.open(shards_path)
     on_status(Status(phase="starting", notes=shards.notes()))
-    resolved, placement = apply_edge.placed(prepared.fit(config, shards), shards)
+    resolved = prepared.fit(config, shards)
     model = prepared.built(resolved, shards)  # what cannot be must not cost a run directory
     resolved = prepared.with_first_weights(resolved, model, shards)
     Meter(resolved)  # nor a budget without prices
@@ -117,7 +113,7 @@ def conduct(
         with epoch_calls.as_raised():
             with live_status.kept(run_dir, calls.beside(on_status)) as tell:
                 trained = do(told, shards, run_dir, tell)
-            result: Result = {**trained, **placement, **run_directory.told_of_graph(shards), "run_dir": str(run_dir)}
+            result: Result = {**trained, **run_directory.told_of_graph(shards), "run_dir": str(run_dir)}
             if far:
                 loggers.replay(resolved, run_dir)
             run_files.write_result(run_dir, result)

@@ -153,8 +153,7 @@ def add_flag(
 ) -> None:
     """The flag of a setting: its default and its help are the field's. Not given: None. ``told_default``,
     ``told``: what its help says instead. ``values``: what shells complete, if fewer than the field takes."""
-    section, _, field = key.partition(".")
-    default = of().to_dict()[section][field]
+    default = of().flat()[key]
     options: dict[str, typing.Any] = {"default": None, "help": told or _help(key, told_default or default, of)}
     if isinstance(default, bool):
         options["action"] = argparse.BooleanOptionalAction if default else "store_true"

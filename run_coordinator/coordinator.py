@@ -17,6 +17,8 @@ Rules:
    evaluations that were in stay in, what was spent stays spent. A state counts once every epoch before it
    is in (its losses are part of it).
 7. A step that parameter servers leave out (``run.on_nan``) is recorded once, whoever tells of it, and counted.
+8. A loss that is no number ends the run. The parameter server that was sent such a gradient knows more of it: its word
+   is waited for, ``LAST_WORD_S`` at most, and nothing else is taken meanwhile.
 """
 
 from __future__ import annotations
@@ -68,6 +70,8 @@ from siafu.wire import (
 
 #: How long a run that has come to its limit waits for the reports that make its state a checkpoint.
 STATE_S = 2.0
+#: And a run whose loss is no number for the word of the parameter server that has seen it.
+LAST_WORD_S = 1.0
 
 
 class Coordinator:
@@ -110,6 +114,7 @@ class Coordinator:
         self._saved_at = 0.0  # when a checkpoint was last asked for
         self._fed: set[Address] = set()  # parameter servers that were given the state to go on from
         self._state_wanted = False  # the run breaks off, and its state is to be kept
+        self._diverged: tuple[float, str] | None = None  # rule 8: since when, and how
         if self.ledger.losses:
             self.status.epoch, self.status.loss = len(self.ledger.losses), self.ledger.losses[-1]
         if self.ledger.final:
@@ -142,7 +147,9 @@ class Coordinator:
         self.status.phase = "starting"
 
     def tick(self, now: float) -> list[Action]:
-        """Time passes: rule 5."""
+        """Time passes: rules 5 and 8. Raises Diverged."""
+        if self._diverged is not None and now - self._diverged[0] >= LAST_WORD_S:
+            raise Diverged(self._diverged[1])
         self.status.usd = self.meter.cost(now).usd
         if self.stopped:  # with a member gone, the last reports may never come
             self._state_wanted = self._state_wanted and now - self.stopped_at < STATE_S
@@ -173,6 +180,8 @@ class Coordinator:
         # A checkpoint is due whether or not anything gets done.
         if not isinstance(message, Usage | Heartbeat | ParamState):
             self.moved_at = now
+        if self._diverged is not None and not isinstance(message, Usage | Stopped | Failed):
+            return []
         match message:
             case Hello():
                 return self._hello(sender, message)
@@ -270,7 +279,7 @@ class Coordinator:
         self._reports.setdefault(message.epoch, {})[message.server] = message
         actions: list[Action] = []
         while len(self._reports.get(len(self.ledger.losses), ())) == self.config.data.parts:
-            if self.stopped_at and not self._state_wanted:
+            if self._diverged or (self.stopped_at and not self._state_wanted):
                 break
             actions += self._whole_epoch(len(self.ledger.losses), now)
         return actions
@@ -292,7 +301,8 @@ class Coordinator:
         usage = total(self.usages.totals)
         self.status.eval_ghost_bytes = int(usage.get("eval_ghost_bytes", 0)) // (epoch + 1)
         if not np.isfinite(loss) and self.config.run.on_nan == "stop" and not self.stopped:
-            raise Diverged(f"epoch {epoch + 1}: the loss is {loss}; {nan_advice(epoch)}")
+            self._diverged = now, f"epoch {epoch + 1}: the loss is {loss}; {nan_advice(epoch)}"
+            return []
         record: run_files.Epoch = {
             "event": "epoch",
             "epoch": epoch + 1,

@@ -66,7 +66,7 @@ def svg(curves: Mapping[str, Sequence[Point]]) -> str:
     lines, legend = [], []
     for number, (name, points) in enumerate(curves.items()):
         low, high = _limits([y for _, y in points] if name == "loss" else scores)
-        placed = [_placed(x, y, last, low, high) for x, y in _thinned(points) if math.isfinite(y)]
+        placed = [_placed(x, y, last, low, high) for x, y in thinned(points) if math.isfinite(y)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
         lines.append(f"<polyline points='{path}' fill='none' stroke='{COLOURS[name]}' stroke-width='1.5'/>")
         left = MARGIN + number * 85
@@ -92,11 +92,12 @@ def _placed(x: float, y: float, last: float, low: float, high: float) -> Point:
     return MARGIN + across * (WIDTH - 2 * MARGIN), HEIGHT - MARGIN - (y - low) / (high - low) * (HEIGHT - 2 * MARGIN)
 
 
-def _thinned(points: Sequence[Point]) -> Sequence[Point]:
-    """Every k-th point, and the last."""
-    stride = -(-len(points) // MOST_POINTS)
-    kept = list(points[::stride])
-    return kept if kept[-1] == points[-1] else [*kept, points[-1]]
+def thinned(points: Sequence[Point]) -> list[Point]:
+    """At most ``MOST_POINTS``, the first and the last among them."""
+    if len(points) <= MOST_POINTS:
+        return list(points)
+    places = [round(i * (len(points) - 1) / (MOST_POINTS - 1)) for i in range(MOST_POINTS)]
+    return [points[place] for place in places]
 
 
 def plot(result: Result, metrics: Sequence[Record]) -> Any:

@@ -181,24 +181,21 @@ def compiled_kernels() -> Check:
 
 
 def _node() -> dict[str, str | None]:
-    program = shutil.which("node")
-    found = None
-    if program is not None:
-        ended = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, timeout=LAMBDA_LIMIT_S, check=False
-        )
-        found = ended.stdout.strip() or None
-    return {"name": "node", "for": "siafu deploy, with npx; 20 or newer", "found": found}
+    return {"name": "node", "for": "siafu deploy, with npx; 20 or newer", "found": _answer("node", "--version")}
 
 
 def _gpus() -> dict[str, str | None]:
     """As their driver names them: torch takes seconds to import, and may not be there."""
-    program, found = shutil.which("nvidia-smi"), ""
-    if program is not None:
-        asked = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
-        ended = subprocess.run(asked, capture_output=True, text=True, timeout=LAMBDA_LIMIT_S, check=False)
-        found = "; ".join(ended.stdout.strip().splitlines()) if not ended.returncode else ""
-    return {"name": "GPUs", "for": "siafu baseline; without any it runs on the CPU", "found": found or None}
+    found = _answer("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
+    return {"name": "GPUs", "for": "siafu baseline; without any it runs on the CPU", "found": found}
+
+
+def _answer(*command: str) -> str | None:
+    """What a program says; None if it is not there, or fails."""
+    if shutil.which(command[0]) is None:
+        return None
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LAMBDA_LIMIT_S, check=False)
+    return "; ".join(ended.stdout.strip().splitlines()) or None if not ended.returncode else None
 
 
 def _localstack() -> dict[str, str | None]:

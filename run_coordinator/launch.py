@@ -9,7 +9,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import RawIOBase
 from pathlib import Path
 
@@ -171,9 +171,9 @@ class _Restart:
         return found
 
 
-@dataclass
+@dataclass(repr=False, eq=False)  # nobody prints its keys
 class _Attempt:
-    """One start of all roles."""
+    """One start of all roles, and the coordinator's loop."""
 
     config: Config
     spec: ModelSpec
@@ -184,76 +184,45 @@ class _Attempt:
     check: Callable[[], None]
     tell: loggers.Tell
     saver: Saver
+    # Of ``run``, while it goes on:
+    host: Host = field(init=False)
+    keys: Keys | None = field(init=False)
+    hub: Hub = field(init=False)
+    metrics: RawIOBase = field(init=False)
+    _beat: float = 0.0
+    # an error leaves the rest for the next turn
+    _unread: deque[tuple[Address, Message]] = field(default_factory=deque)
 
     def run(self, restarts: Sequence[_Restart]) -> None:
         """Until the weights are here. The last of ``restarts`` is told how long it took until training went on."""
         config = self.config
         run_id = secrets.token_bytes(RUN_ID_BYTES)  # what an earlier attempt still says is another run's
         with (
-            open(self.run_dir / METRICS, "ab", buffering=0) as metrics,
-            hosts.build(config, self.run_dir, self.shards_path, self.run_dir / CONFIG, run_id) as host,
-            contextlib.nullcontext(_keys(config, host.listen)) as keys,
+            open(self.run_dir / METRICS, "ab", buffering=0) as self.metrics,
+            hosts.build(config, self.run_dir, self.shards_path, self.run_dir / CONFIG, run_id) as self.host,
+            contextlib.nullcontext(_keys(config, self.host.listen)) as self.keys,
             Hub(
                 COORDINATOR,
                 run_id,
-                listen=host.listen,
+                listen=self.host.listen,
                 ports=config.servers.port_range,
-                ring=None if keys is None else keys.ring(COORDINATOR),
-            ) as hub,
+                ring=None if self.keys is None else self.keys.ring(COORDINATOR),
+            ) as self.hub,
         ):
-            session = _Session(
-                config,
-                self.spec,
-                self.coordinator,
-                host,
-                self.run_dir,
-                hub,
-                metrics,
-                self.on_status,
-                self.check,
-                self.tell,
-                self.saver,
-                keys,
-            )
             try:
-                session.train(restarts[-1] if restarts else None)
+                self.train(restarts[-1] if restarts else None)
                 guard.over()
-                session.farewell("done", BILLING_S)
+                self.farewell("done", BILLING_S)
             except PeerLost:
-                session.rescue(RESCUE_S)
-                session.farewell("starting again")
+                self.rescue(RESCUE_S)
+                self.farewell("starting again")
                 raise
             except BaseException as error:
-                session.rescue(RESCUE_S if isinstance(error, Exception) else RESCUE_S / 2)
-                session.farewell(type(error).__name__)
+                self.rescue(RESCUE_S if isinstance(error, Exception) else RESCUE_S / 2)
+                self.farewell(type(error).__name__)
                 raise
             finally:
-                host.collect()
-
-
-class _Session:
-    """The coordinator's loop."""
-
-    def __init__(
-        self,
-        config: Config,
-        spec: ModelSpec,
-        coordinator: Coordinator,
-        host: Host,
-        run_dir: Path,
-        hub: Hub,
-        metrics: RawIOBase,
-        on_status: Callable[[Status], None],
-        check: Callable[[], None] = lambda: None,
-        tell: loggers.Tell = lambda record: None,
-        saver: Saver | None = None,
-        keys: Keys | None = None,
-    ):
-        self.config, self.spec, self.coordinator, self.hub = config, spec, coordinator, hub
-        self.host, self.run_dir, self._keys = host, run_dir, keys
-        self.metrics, self.on_status, self._check, self._tell, self._saver = metrics, on_status, check, tell, saver
-        self._beat = 0.0
-        self._unread: deque[tuple[Address, Message]] = deque()  # an error leaves the rest for the next turn
+                self.host.collect()
 
     def train(self, restart: _Restart | None) -> None:
         """Until the weights are here. ``restart``: of what came before; it is told when training went on."""
@@ -277,7 +246,7 @@ class _Session:
     def _train(self, restart: _Restart | None) -> None:
         self.coordinator.begin(time.monotonic())
         for member in self.coordinator.members:
-            self.host.start(member, self.hub.endpoint, self._keys)
+            self.host.start(member, self.hub.endpoint, self.keys)
         begun = time.monotonic()
         limit = self.config.servers.start_timeout_s
         while not self.coordinator.complete:
@@ -289,7 +258,7 @@ class _Session:
                 if time.monotonic() - self.coordinator.stopped_at > WEIGHTS_S:
                     return
                 continue  # whoever is missing or silent now is not waited for
-            self._check()
+            self.check()
             if (death := self.host.dead()) is not None:
                 raise PeerLost(str(death))
             if (silent := self.coordinator.silent(time.monotonic())) is not None:
@@ -377,9 +346,9 @@ class _Session:
                             "epoch %d: its step is left out: NaN or infinity in %s", values["epoch"], values["where"]
                         )
                     self._write(json.dumps(values) + "\n")
-                    self._tell(values)
-                case Save(state=state) if self._saver is not None:
-                    self._saver.put(state)
+                    self.tell(values)
+                case Save(state=state):
+                    self.saver.put(state)
 
     def _write(self, line: str) -> None:
         """To metrics.jsonl. GnnError where that cannot be: a run that nobody can follow or resume has ended."""

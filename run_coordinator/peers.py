@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from run_coordinator import pinned
+from siafu.streams import say
 
 #: pip's arguments, one line after the other; "?": peers that are missing then are skipped, the rest still run.
 TORCH = "torch==2.13.0"
@@ -44,19 +45,19 @@ def interpreter(cache: Path | None = None) -> str:
             if not (home / MARKER).is_file():  # while we waited, another process may have made it
                 _make(home, python)
     except (OSError, subprocess.SubprocessError) as error:
-        _say(f"peers: no environment for DGL and PyG ({_reason(error)}): measured are those that siafu's own has")
+        say(f"peers: no environment for DGL and PyG ({_reason(error)}): measured are those that siafu's own has")
         return sys.executable
     return str(python)
 
 
 def _make(home: Path, python: Path) -> None:
-    _say(f"peers: installing torch, PyG and DGL into {home}, once; 2 GB")
+    say(f"peers: installing torch, PyG and DGL into {home}, once; 2 GB")
     shutil.rmtree(home, ignore_errors=True)
     _run(sys.executable, "-I", "-m", "venv", str(home))
     try:
         _torch_for_cpus(home, python)
     except (OSError, subprocess.SubprocessError):
-        _say("peers: uv finds no torch for CPUs here: pip chooses one, perhaps with CUDA")
+        say("peers: uv finds no torch for CPUs here: pip chooses one, perhaps with CUDA")
         _pip(python, TORCH)
     failed = []
     for optional, packages in (("", TORCH), *STEPS):
@@ -65,7 +66,7 @@ def _make(home: Path, python: Path) -> None:
         except subprocess.SubprocessError as error:
             if not optional:
                 raise
-            _say(f"peers: without {packages}: {_reason(error)}")
+            say(f"peers: without {packages}: {_reason(error)}")
             failed.append(packages)
     (home / MARKER).write_text(json.dumps({"torch": TORCH, "steps": STEPS, "failed": failed}) + "\n")
 
@@ -78,7 +79,7 @@ def _torch_for_cpus(home: Path, python: Path) -> None:
 
 
 def _pip(python: Path, *arguments: str) -> None:
-    _say(f"peers: pip install {' '.join(arguments)}")
+    say(f"peers: pip install {' '.join(arguments)}")
     _run(str(python), "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
 
 
@@ -90,7 +91,3 @@ def _run(*command: str) -> None:
 
 def _reason(error: Exception) -> str:
     return pinned.reason(getattr(error, "stderr", None) or str(error)) or type(error).__name__
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

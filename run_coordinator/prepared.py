@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from graph_data.options import Options
 from graph_data.prepare import cached
 from graph_data.sources.names import absolute, check_files
 from run_coordinator import intervals
@@ -44,25 +46,9 @@ def shards_of(config: Config, in_memory: Any = None, features_as: str = "") -> P
     data = config.data
     if in_memory is None and is_prepared(data.source):
         return Path(data.source)
-    return cached(
-        data.source if in_memory is None else in_memory,
-        cache_dir=data.cache_dir,
-        parts=data.parts,
-        partitioner=data.partitioner,
-        order=data.order,
-        directed=data.directed,
-        feature_norm=data.feature_norm,
-        seed=data.seed,
-        train_per_class=data.train_per_class,
-        val_per_class=data.val_per_class,
-        task=data.task,
-        inductive=data.split if data.inductive else None,
-        val_edges=data.val_edges,
-        test_edges=data.test_edges,
-        negatives=data.negatives,
-        eval_negatives=data.eval_negatives,
-        features_as=features_as,
-    )
+    made_of = {"inductive": data.split if data.inductive else None, "features_as": features_as}
+    options = Options.of(asdict(data) | made_of)
+    return cached(data.source if in_memory is None else in_memory, cache_dir=data.cache_dir, **asdict(options))
 
 
 def num_parts(config: Config) -> int:

@@ -176,9 +176,7 @@ def asked(
     preset: str,
 ) -> tuple[Config, Any]:
     """The config that all trials begin with, and the source if it is a graph in memory, else None."""
-    in_memory = None if isinstance(source, str | Path) else source
-    run_config.check_in_memory(in_memory, short)
-    found = run_config.resolve("" if in_memory is not None else str(source), config, settings, short, preset)
+    found, in_memory = run_config.asked(source, config, settings, short, preset)
     run_directory.check_free(found)
     prepared.check_beforehand(found, in_memory)
     return found, in_memory
@@ -210,7 +208,9 @@ def content_of(config: Config) -> str:
 
 def folder_of(config: Config, what: str, plan: Mapping[str, Any]) -> Path:
     """Where the trials go, made and signed. ConfigError if it holds trials of other settings, or something else."""
-    told = {"siafu": __version__, "what": what, **plan, "config": _compared(config)}
+    # what must be equal from call to call: all but where runs go and when they are stopped
+    compared = {section: values for section, values in config.to_dict().items() if section != "run"}
+    told = {"siafu": __version__, "what": what, **plan, "config": compared}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
     source = path_and_options(config.data.source)[0].removeprefix("edges:")  # columns would make it too long for a name
     graph = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(source).stem or "graph").strip("-")
@@ -226,11 +226,6 @@ def folder_of(config: Config, what: str, plan: Mapping[str, Any]) -> Path:
     except (OSError, ValueError) as error:
         raise ConfigError(f"run.dir = {folder}: {error}") from None
     return folder
-
-
-def _compared(config: Config) -> dict[str, Any]:
-    """What must be equal from call to call: all but where runs go and when they are stopped."""
-    return {section: values for section, values in config.to_dict().items() if section != "run"}
 
 
 def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -527,17 +522,7 @@ def summarised(done: Sequence[Done]) -> Summary:
 
 
 def brief(seed: int, result: Result) -> Brief:
-    return {
-        "seed": seed,
-        "val_acc": result["val_acc"],
-        "test_acc": result["test_acc"],
-        "best_epoch": result["best_epoch"],
-        "epochs": result["epochs"],
-        "train_seconds": result["train_seconds"],
-        "stopped": result["stopped"],
-        "weights_digest": result["weights_digest"],
-        "run_dir": result["run_dir"],
-    }
+    return cast(Brief, {key: seed if key == "seed" else result.get(key) for key in Brief.__annotations__})
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,6 @@ from siafu.errors import ConfigError, one_of
 
 #: Short names of keyword arguments and command-line flags -> config keys.
 SHORT = configs.flags()
-
-
-def check_in_memory(graph: Any, short: Mapping[str, Any]) -> None:
-    """Raises: ConfigError if a keyword argument is an option of a source that is read from files, and this is none."""
-    for name in source_flags.sorted_out(short)[1] if graph is not None else ():
-        raise ConfigError(
-            f"{name}: is for a source that is read from files, and the graph is in memory: say it where the graph is "
-            "made (siafu.from_pandas, siafu.from_arrays, ...)"
-        )
 
 
 def settings_of(assignments: Sequence[str]) -> dict[str, str]:
@@ -54,6 +46,25 @@ def code_of(config: Config) -> list[str]:
     """What a command line needs besides ``--config`` for a config of our own making: ``check_code``."""
     handler = config.lambdas.handler
     return [] if handler == configs.Lambda.handler else ["--set", f"lambda.handler={handler}"]
+
+
+def asked(
+    source: Any,
+    config: Config | str | Path | None,
+    settings: Mapping[str, Any] | None,
+    short: Mapping[str, Any],
+    preset: str,
+) -> tuple[Config, Any]:
+    """``resolve``, and the source if it is a graph in memory, else None. Raises: ConfigError also if a keyword argument
+    is an option of a source that is read from files, and this is none."""
+    if isinstance(source, str | os.PathLike):
+        return resolve(os.fspath(source), config, settings, short, preset), None
+    for name in source_flags.sorted_out(short)[1]:
+        raise ConfigError(
+            f"{name}: is for a source that is read from files, and the graph is in memory: say it where the graph is "
+            "made (siafu.from_pandas, siafu.from_arrays, ...)"
+        )
+    return resolve("", config, settings, short, preset), source
 
 
 def resolve(
@@ -111,15 +122,9 @@ def _said_in(config: Config | str | Path | None) -> set[str]:
     who said the others is not known."""
     if config is None:
         return set()
-    usual = Config().to_dict()
     if isinstance(config, Config):
-        found: Mapping[str, Any] = config.to_dict()
-        return {
-            f"{section}.{key}"
-            for section, values in usual.items()
-            for key, value in values.items()
-            if found[section][key] != value
-        }
+        mine = config.flat()
+        return {key for key, value in Config().flat().items() if mine[key] != value}
     return {f"{section}.{key}" for section, values in configs.sections_of(config).items() for key in values}
 
 

@@ -71,8 +71,7 @@ def _values(name: str, key: str, values: Any) -> Choices | Range:
 
 
 def _range(name: str, key: str, first: str, last: str, log: bool) -> Range:
-    section, _, field = key.partition(".")
-    default = Config().to_dict().get(section, {}).get(field)
+    default = Config().flat().get(key)
     one = default[0] if isinstance(default, tuple) and default else default
     if isinstance(one, bool) or not isinstance(one, int | float):
         raise ConfigError(f"search over {name}: a range is for numbers, {key} needs values with commas between")

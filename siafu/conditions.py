@@ -56,18 +56,14 @@ NEEDS: dict[str, Condition] = {
 
 def idle(config: Config) -> dict[str, Any]:
     """Settings that differ from their defaults and do nothing: key -> default. ``auto`` must be decided."""
-    mine, usual = config.to_dict(), Config().to_dict()
-    found = {}
-    for key, condition in NEEDS.items():
-        section, _, name = key.partition(".")
-        if mine[section][name] != usual[section][name] and not condition.holds(config):
-            found[key] = usual[section][name]
-    return found
+    mine, usual = config.flat(), Config().flat()
+    return {
+        key: usual[key] for key, condition in NEEDS.items() if mine[key] != usual[key] and not condition.holds(config)
+    }
 
 
 def refuse(config: Config, said: Collection[str]) -> None:
     """ConfigError for the first key of ``said`` that does nothing."""
     for key in idle(config):
         if key in said:
-            section, _, name = key.partition(".")
-            raise ConfigError(f"{key} = {config.to_dict()[section][name]}: has no effect, it needs {NEEDS[key].needs}")
+            raise ConfigError(f"{key} = {config.flat()[key]}: has no effect, it needs {NEEDS[key].needs}")

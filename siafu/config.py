@@ -354,9 +354,7 @@ class Lambda:
     keep_constants: bool = setting(True, "workers keep rows that never change, and get the same intervals again")
     prefetch: int = setting(0, "tasks that a worker holds, one of them running; 0: as many as save time", least=0)
     proxy: str = setting("", "SOCKS5 proxy, host:port, through which workers connect")
-    apply_edge: Literal["auto", "lambda", "server"] = setting(
-        "auto", "where ApplyEdge runs; auto: where it measures faster"
-    )
+    apply_edge: Literal["auto", "lambda", "server"] = setting("auto", "where ApplyEdge runs; auto: on servers")
     cpu_share: Literal["auto", "real", "free"] = setting(
         "auto",
         "CPU time of environments that are not on AWS; real: what Lambda gives for memory_mb; free: all that they can "
@@ -500,6 +498,12 @@ class Config:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         return {_section_name(f.name): dataclasses.asdict(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+    def flat(self) -> dict[str, Any]:
+        """``{"section.key": value}``."""
+        return {
+            f"{section}.{key}": value for section, values in self.to_dict().items() for key, value in values.items()
+        }
 
     @classmethod
     def from_dict(cls, sections: Mapping[str, Any]) -> Self:

@@ -311,15 +311,20 @@ def row_starts(row: Array, n: int) -> Array:
     return np.searchsorted(row, np.arange(n + 1, dtype=row.dtype)).astype(np.int64)
 
 
-def _merged(keys: Array, weight: Array | None, combine: np.ufunc) -> tuple[Array, Array | None]:
+def merged(keys: Array, weight: Array | None, combine: np.ufunc) -> tuple[Array, Array | None]:
     """Keys sorted, each once; the weights (float64) of equal keys are combined in the order in which they came."""
     if weight is None:
-        keys.sort()
-        return keys[_first_of_run(keys)], None
+        return each_once(keys), None
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     first = _first_of_run(keys)
     return keys[first], combine.reduceat(weight[order], np.flatnonzero(first), dtype=np.float64)
+
+
+def each_once(keys: Array) -> Array:
+    """Sorted, in place. (``np.unique`` would hash them first, which costs more.)"""
+    keys.sort()
+    return keys[_first_of_run(keys)]
 
 
 def _first_of_run(keys: Array) -> Array:
@@ -338,16 +343,16 @@ def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | Non
         src, dst = src[apart], dst[apart]
         weight, kind = (None if array is None else array[apart] for array in (weight, kind))
     if directed or weight is not None or kind is not None:
-        keys, weight = _merged(pack_typed(dst, src, kind, n, types), weight, np.add)
+        keys, weight = merged(pack_typed(dst, src, kind, n, types), weight, np.add)
         dst, src, kind = unpack_typed(keys, n, types)
     listed = len(src)
     if not directed:  # each pair once, then its mirror image
         keys = pack_typed(np.maximum(src, dst), np.minimum(src, dst), kind, n, types)
-        keys, weight = _merged(keys, weight, np.maximum)
+        keys, weight = merged(keys, weight, np.maximum)
         high, low, kind = unpack_typed(keys, n, types)
         keys = np.concatenate([pack_typed(high, low, kind, n, types), pack_typed(low, high, kind, n, types)])
         del high, low
-        keys, weight = _merged(keys, None if weight is None else np.tile(weight, 2), np.maximum)
+        keys, weight = merged(keys, None if weight is None else np.tile(weight, 2), np.maximum)
         dst, src, kind = unpack_typed(keys, n, types)
     if kind is not None and len(src) > listed:
         log.warning(

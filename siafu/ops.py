@@ -222,6 +222,11 @@ def mixed(x: Array) -> Array:
     return x
 
 
+def splitmix(x: Array) -> Array:
+    """A hash of each uint64: every bit of it depends on every bit of ``x``."""
+    return mixed(x + GOLDEN)
+
+
 # --- activation ---------------------------------------------------------------------------------------------------
 
 

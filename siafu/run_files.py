@@ -158,31 +158,6 @@ class LaneUsage(TypedDict):
 Lanes = Mapping[str, LaneUsage]  # "train", "eval"
 
 
-class PlaceFigures(TypedDict, total=False):
-    """Of ApplyEdge in one place."""
-
-    bytes_per_epoch: int
-    epoch_s: float  # absent where nothing was measured
-
-
-#: Where ApplyEdge runs, and by which figures (run_coordinator.placement).
-Explained = TypedDict(
-    "Explained",
-    {
-        "chosen": str,
-        "asked": str,
-        "server": PlaceFigures,
-        "lambda": PlaceFigures,
-        "load": "Mapping[str, float]",  # of one epoch; absent where nothing was measured
-    },
-    total=False,
-)
-
-
-class OfPlacement(TypedDict, total=False):
-    apply_edge: Explained  # of a model with ApplyEdge
-
-
 #: What servers alone tell. The functional form, for ``lambda`` is no name in Python.
 _OfServers = TypedDict(
     "_OfServers",
@@ -236,7 +211,7 @@ class OfGraph(TypedDict, total=False):
     notes: Sequence[str]  # what of the source was taken for what
 
 
-class Result(Trained, OfPlacement, OfGraph):
+class Result(Trained, OfGraph):
     """result.json."""
 
     run_dir: str

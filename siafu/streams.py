@@ -35,6 +35,11 @@ def settle() -> None:
             stream.reconfigure(errors="siafu")
 
 
+def say(line: str) -> None:
+    """On stderr, at once: what a command does, and what it has found."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
     """For ``codecs``: what stands for one character, and where the rest begins."""
     if not isinstance(error, UnicodeEncodeError):

@@ -138,7 +138,6 @@ PURE = (
     "graph_server/lambdas/workforce.py",
     "graph_server/lambdas/step_times.py",
     "graph_server/lambdas/lambda_usage.py",
-    "run_coordinator/placement.py",
     "run_coordinator/task_spans.py",
     "param_server/stash.py",
     "param_server/summation.py",

@@ -62,12 +62,11 @@ class Variant:
 
 def variants(config: Config) -> dict[str, Variant]:
     """The defaults, each saver on and off where that is not the default already, and all of them off."""
-    sections = config.to_dict()
+    settings = config.flat()
     found = {DEFAULTS: Variant({})}
     for name, (key, on, off) in SAVERS.items():
-        section, _, field_name = key.partition(".")
         # What the config leaves open ("auto") the run decides: then both ends are measured.
-        decided = on if name == "rematerialisation" and config.rematerialises else sections[section][field_name]
+        decided = on if name == "rematerialisation" and config.rematerialises else settings[key]
         found |= {
             f"{name} {word}": Variant({key: value}) for word, value in (("on", on), ("off", off)) if value != decided
         }

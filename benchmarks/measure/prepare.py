@@ -18,10 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Measurement
+from benchmarks.measure import Measurement, synthesize
 from benchmarks.measure.footprint import PROC
 from graph_data import prepare as preparation
-from graph_data.stream import synthesize
 from siafu import start
 from siafu.errors import ConfigError, DatasetError
 from siafu.shards import Manifest

@@ -96,13 +96,8 @@ def lambdas_json(found: Lambdas | None) -> dict[str, Any] | None:
 
 def settings_of(config: Config) -> dict[str, Any]:
     """What differs from the defaults, but for what a command of its own says."""
-    mine, ours = config.to_dict(), Config().to_dict()
-    return {
-        f"{section}.{key}": value
-        for section, values in mine.items()
-        for key, value in values.items()
-        if value != ours[section][key]
-    }
+    usual = Config().flat()
+    return {key: value for key, value in config.flat().items() if value != usual[key]}
 
 
 def command(option: Option) -> str:

@@ -19,7 +19,7 @@ SAME = (
     "data.parts",
     "baseline.ranks",
 )
-SAME_SECTIONS = ("run", "cloud")
+SAME_SECTIONS = ("run.", "cloud.")
 
 
 def names_apart(configs: Sequence[Config]) -> list[str]:
@@ -49,11 +49,7 @@ def _said(key: str, value: str) -> str:
 def _settings(config: Config) -> dict[str, str]:
     """By key, as text, of those that make a contender, but for its parts."""
     return {
-        f"{section}.{key}": str(value)
-        for section, fields in config.to_dict().items()
-        if section not in SAME_SECTIONS
-        for key, value in fields.items()
-        if f"{section}.{key}" not in SAME
+        key: str(value) for key, value in config.flat().items() if key not in SAME and not key.startswith(SAME_SECTIONS)
     }
 
 

@@ -96,6 +96,13 @@ def check_within(numbers: Array, num_vertices: int, shown: str) -> None:
         raise DatasetError(f"{shown}: vertex {numbers[np.argmax(wrong)]}, must be in 0..{num_vertices - 1}")
 
 
+def check_each(numbers: Array, num_vertices: int, file: Path) -> None:
+    """Raises: DatasetError about a number that is no vertex, or is there twice."""
+    check_within(numbers, num_vertices, str(file))
+    if len(np.unique(numbers)) < len(numbers):
+        raise DatasetError(f"{file}: a vertex twice")
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Raises: DatasetError if the file is no JSON of an object."""
     try:
@@ -126,9 +133,7 @@ def labels_by(numbers: Array, given: Iterable[Any], num_vertices: int, file: Pat
 
     Raises: DatasetError for a number that is no vertex, or labels that are neither.
     """
-    check_within(numbers, num_vertices, str(file))
-    if len(np.unique(numbers)) < len(numbers):
-        raise DatasetError(f"{file}: a vertex twice")
+    check_each(numbers, num_vertices, file)
     try:
         values = np.array(list(given))
     except ValueError:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from graph_data.archives import npzfile
-from graph_data.archives.found import Found, check_within, graph_of, integers
+from graph_data.archives.found import Found, check_each, check_within, graph_of, integers
 from siafu.errors import DatasetError, listed
 from siafu.graph import Graph
 from siafu.sparse import Array, Rows, SparseRows
@@ -44,9 +44,7 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     rows = _table(nodes, 3)
     numbers = integers((row[0] for row in rows), nodes)
     num_vertices = len(rows)
-    check_within(numbers, num_vertices, str(nodes))
-    if len(np.unique(numbers)) < num_vertices:
-        raise DatasetError(f"{nodes}: a vertex twice")
+    check_each(numbers, num_vertices, nodes)
     order = np.argsort(numbers)
     labels = integers((row[2] for row in rows), nodes)[order]
     pairs = integers((end for row in _table(edges, 2) for end in row), edges).reshape(-1, 2)

@@ -30,11 +30,16 @@ def names(file: Path) -> frozenset[str]:
         return frozenset()
 
 
-def arrays(file: Path, only: Container[str]) -> dict[str, Array]:
-    """Those of these names that are there. Raises: DatasetError."""
+def arrays(file: Path, only: Container[str] | None = None) -> dict[str, Array]:
+    """All arrays, or those of these names that are there. Raises: DatasetError."""
     try:
         with file.open("rb") as stream:
+            if not zipfile.is_zipfile(stream):
+                raise ValueError("no zip file")
+            stream.seek(0)
             return read_archive(stream, only)
+    except FileNotFoundError:
+        raise DatasetError(f"{file}: no such file") from None
     except (OSError, ValueError) as error:
         raise DatasetError(f"{file}: not a readable npz archive of plain arrays ({error})") from None
 

@@ -53,10 +53,15 @@ def draw(report: Report, path: str) -> None:
         _components(figure.add_axes((0.715, 0.515, 0.265, 0.285)), report)
         _classes(figure.add_axes((0.065, 0.09, 0.47, 0.3)), report)
         _neighbours(figure.add_axes((0.63, 0.09, 0.335, 0.3)), report)
-        try:
-            figure.savefig(path)
-        except OSError as error:
-            raise ConfigError(f"plot {path!r} cannot be written: {error.strerror}") from None
+        save(figure, path)
+
+
+def save(figure: Any, path: str) -> None:
+    """Raises: ConfigError if the file system refuses it."""
+    try:
+        figure.savefig(path, dpi=DPI)
+    except OSError as error:
+        raise ConfigError(f"plot {path!r} cannot be written: {error.strerror}") from None
 
 
 def _matplotlib(module: str) -> Any:

@@ -12,7 +12,6 @@ from graph_data.inspection.structure import TOP_SHARE, Degrees, Structure, degre
 from graph_data.inspection.twins import Twins, twins_of
 from graph_data.memory import available, show_bytes
 from graph_data.options import Options
-from graph_data.prepare import prepare
 from graph_data.sources.names import resolve
 from siafu.errors import ConfigError
 from siafu.features import checked
@@ -48,7 +47,7 @@ def inspect_source(source: str, *, directed: bool = False, memory: str | int | N
     """Loads the source and looks at it. Raises: DatasetError if it is malformed;
     ConfigError if it does not fit in memory."""
     found = resolve(source)
-    guess = estimate_of(found, _options(directed), memory, stream=False)
+    guess = estimate_of(found, Options(directed=directed), memory, stream=False)
     limit = guess.budget.limit if memory is not None else guess.budget.taken + available()
     if guess.memory_in_memory > limit:
         raise ConfigError(
@@ -71,10 +70,6 @@ def inspect(graph: Graph, preparation: Estimate | None = None) -> Report:
         twins_of(graph, pairs),
     )
     return Report(graph.name, *parts, preparation=preparation, warnings=tuple(_warnings(*parts)), notes=graph.notes)
-
-
-def _options(directed: bool) -> Options:
-    return Options.of({**(prepare.__kwdefaults__ or {}), "directed": directed})
 
 
 # --- what is odd ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from siafu.graph import Graph, id_dtype, pack, pack_typed, row_starts, unpack
+from siafu.graph import Graph, each_once, id_dtype, pack, pack_typed, row_starts, unpack
 from siafu.sparse import Array
 
 TOP_SHARE = 0.01
@@ -75,8 +75,8 @@ def pairs_of(graph: Graph) -> Pairs:
     """What is left of the source's list without repetitions."""
     n, apart = graph.num_vertices, graph.src != graph.dst
     src, dst = graph.src[apart], graph.dst[apart]
-    low, high = unpack(_distinct(pack(np.minimum(src, dst), np.maximum(src, dst), n)), n)
-    return Pairs(n, low, high, _distinct(pack(graph.src, graph.dst, n)))
+    low, high = unpack(each_once(pack(np.minimum(src, dst), np.maximum(src, dst), n)), n)
+    return Pairs(n, low, high, each_once(pack(graph.src, graph.dst, n)))
 
 
 def structure_of(graph: Graph, pairs: Pairs) -> Structure:
@@ -91,7 +91,7 @@ def structure_of(graph: Graph, pairs: Pairs) -> Structure:
         edge_types=graph.num_edge_types,
         weighted=graph.weight is not None,
         self_loops=int(np.count_nonzero(graph.src == graph.dst)),
-        repeated_edges=graph.num_edges - len(_distinct(keys)),
+        repeated_edges=graph.num_edges - len(each_once(keys)),
         reciprocity=both / max(1, straight),
         pairs=len(pairs.low),
         isolated=int(np.count_nonzero(pairs.degree == 0)),
@@ -131,10 +131,3 @@ def _component_sizes(pairs: Pairs) -> Array:
     matrix = csr_array((ones, indices, row_starts(pairs.low, n)), shape=(n, n))
     _, component = connected_components(matrix, directed=False)
     return np.sort(np.bincount(component))[::-1]
-
-
-def _distinct(keys: Array) -> Array:
-    keys.sort()
-    first = np.ones(len(keys), bool)
-    np.not_equal(keys[1:], keys[:-1], out=first[1:])
-    return keys[first]

@@ -14,9 +14,8 @@ import numpy as np
 from graph_data.inspection.structure import Pairs
 from siafu.features import Matrix, blocks
 from siafu.graph import TEST, TRAIN, Graph, labelled
+from siafu.ops import splitmix
 from siafu.sparse import Array, SparseRows
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,9 @@ def twins_of(graph: Graph, pairs: Pairs) -> Twins:
     split = graph.split
     known = np.ones(len(label), bool) if graph.target == "numbers" else labelled(graph)
     return Twins(
-        neighbours=_copies(_mixed(targets ^ _mixed(label)), linked & known, split),
+        neighbours=_copies(splitmix(targets ^ splitmix(label)), linked & known, split),
         features=_copies(rows, filled, split),
-        both=_copies(_mixed(targets ^ _mixed(rows)), linked & filled, split),
+        both=_copies(splitmix(targets ^ splitmix(rows)), linked & filled, split),
         zero_features=int(np.count_nonzero(~filled)),
     )
 
@@ -73,7 +72,7 @@ def _copies(hashes: Array, counts: Array, split: Array) -> Copies:
 def _targets(pairs: Pairs) -> tuple[Array, Array]:
     """A hash of every vertex' set of targets, uint64 [N], and whether it has any."""
     indptr, dst = pairs.neighbours()
-    return _row_sums(_mixed(dst.astype(np.uint64)), indptr), np.diff(indptr) > 0
+    return _row_sums(splitmix(dst.astype(np.uint64)), indptr), np.diff(indptr) > 0
 
 
 def _features(features: Matrix | SparseRows) -> tuple[Array, Array]:
@@ -92,7 +91,7 @@ def _features(features: Matrix | SparseRows) -> tuple[Array, Array]:
 
 
 def _term(values: Array, column: Array) -> Array:
-    return _mixed(values.astype(np.float64).view(np.uint64) ^ _mixed(column.astype(np.uint64)))
+    return splitmix(values.astype(np.float64).view(np.uint64) ^ splitmix(column.astype(np.uint64)))
 
 
 def _labels(graph: Graph) -> Array:
@@ -106,12 +105,3 @@ def _row_sums(terms: Array, indptr: Array) -> Array:
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
     sums: Array = total[indptr[1:]] - total[indptr[:-1]]
     return sums
-
-
-def _mixed(x: Array) -> Array:
-    """The finaliser of SplitMix64."""
-    x = x + _GOLDEN
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Array = x ^ (x >> np.uint64(31))
-    return mixed

@@ -19,13 +19,16 @@ from siafu.sparse import Array
 TOLD = ("features", "target")
 
 
-def options_of(argument: str, options: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The path and the options of PATH[?KEY=VALUE&...]. Raises: DatasetError for an option that is not one of these."""
+def options_of(argument: str, options: Sequence[str], kind: str = "") -> tuple[str, dict[str, str]]:
+    """The path and the options of PATH[?KEY=VALUE&...]. ``kind``: "bsnap:", for a message, where it is always said.
+
+    Raises: DatasetError for an option that is not one of these.
+    """
     path, query = path_and_options(argument)
     given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
     for key in given:
         if key not in options:
-            raise DatasetError(f"{path} has no option {key!r}, only {', '.join(options)}")
+            raise DatasetError(f"{kind}{path} has no option {key!r}, only {', '.join(options)}")
     return path, given
 
 

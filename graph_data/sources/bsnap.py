@@ -22,19 +22,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import numpy as np
 
-from graph_data.census import Census, take_census
-from graph_data.edges import Block
+from graph_data.census import Block, Census, take_census
 from graph_data.rowfile import RowFile
-from graph_data.sources.beside import features_of, split_of
-from graph_data.sources.columns import path_and_options
+from graph_data.sources.beside import features_of, options_of, split_of
 from graph_data.sources.randomrows import no_features, random_width
 from graph_data.sources.sizes import Sizes
 from graph_data.targets import labels_as
-from siafu.errors import ConfigError, DatasetError
+from siafu.errors import DatasetError
 from siafu.graph import NONE, TRAIN, VAL, Graph, id_dtype
 from siafu.sparse import Array
 
@@ -131,12 +128,10 @@ class Bsnap:
     def census(self, rows: int, dense_ids: int) -> Census:
         return take_census(self, self.num_vertices, rows, dense_ids)
 
-    def check_streams(self) -> None:
-        """Raises: ConfigError if the edges cannot be read a block at a time: if they have types."""
-        if self.beside("type"):
-            raise ConfigError(
-                f"{self.name}: edges with types need the graph in memory: raise --memory, or drop --stream"
-            )
+    @property
+    def typed(self) -> bool:
+        """Whether edges have types: then they cannot be read a block at a time."""
+        return self.beside("type") is not None
 
     def vertex_files(self) -> tuple[Path, ...]:
         """Every file that is read beside the edges."""
@@ -237,11 +232,7 @@ def load(argument: str) -> Graph:
 
 def parse(argument: str) -> Bsnap:
     """What an argument of the form above names. Raises: DatasetError for an option or a graph.bsnap that cannot be."""
-    path, query = path_and_options(argument)
-    given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
-    for key in given:
-        if key not in OPTIONS:
-            raise DatasetError(f"bsnap:{path} has no option {key!r}, only {', '.join(OPTIONS)}")
+    path, given = options_of(argument, OPTIONS, "bsnap:")
     folder = Path(path) if not path.endswith(".bsnap") else Path(path).parent
     graph = folder / GRAPH
     size, (header,) = _head(graph, HEADER, 1)

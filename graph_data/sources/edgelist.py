@@ -22,13 +22,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import numpy as np
 
-from graph_data.census import Census, Numbering, take_census
-from graph_data.edges import Block
+from graph_data.census import Block, Census, Numbering, take_census
 from graph_data.sources import columns, ids, textfile, vertexfiles
+from graph_data.sources.beside import options_of
 from graph_data.sources.columns import WEIGHTS, Kind
 from graph_data.sources.edgetypes import EdgeTypes
 from graph_data.sources.ids import Seen
@@ -36,7 +35,7 @@ from graph_data.sources.randomrows import no_features, random_width
 from graph_data.sources.sizes import Sizes
 from graph_data.sources.vertexfiles import Table, is_by_number, table
 from graph_data.targets import check_target
-from siafu.errors import ConfigError, DatasetError
+from siafu.errors import DatasetError
 from siafu.graph import MAX_EDGE_TYPES, Graph
 from siafu.shards import CHOSEN, COLUMNS
 from siafu.sparse import Array
@@ -145,7 +144,15 @@ class EdgeList:
         """Which vertices there are; ids that are no integers, by name."""
         seen = None if self.id_type is None else Seen()
         kind = self._id_kind(seen)
-        found = take_census(_Reading(self, kind), self.num_vertices, rows, dense_ids, self._ids_of_tables(kind))
+        tables = self._ids_of_tables(kind)
+        found = take_census(
+            self,
+            self.num_vertices,
+            rows,
+            dense_ids,
+            tables,
+            lambda piece, rows_of_block: self._blocks(piece, rows_of_block, kind),
+        )
         if found.num_vertices > MAX_VERTICES:
             raise DatasetError(f"{self.name}: {found.num_vertices} vertices, must be <= {MAX_VERTICES}")
         if seen is None:
@@ -158,12 +165,10 @@ class EdgeList:
         """By the first file of each table; several may be one."""
         return {str(found.files[0]): found.ids(kind) for found in self.tables.values()}
 
-    def check_streams(self) -> None:
-        """Raises: ConfigError if the edges cannot be read a block at a time: if they have types."""
-        if self.type:
-            raise ConfigError(
-                f"{self.name}: edges with types need the graph in memory: raise --memory, or drop --stream"
-            )
+    @property
+    def typed(self) -> bool:
+        """Whether edges have types: then they cannot be read a block at a time."""
+        return self.type is not None
 
     def _check_headers(self, named: ids.NamedIds) -> None:
         """A first line of ids would pass for names of columns. Raises: DatasetError if it seems so."""
@@ -289,25 +294,6 @@ def _notes_of_ids(census: Census) -> Iterator[str]:
             yield f"{Path(name).name}: {apart:,} of {total:,} ids in no edge"
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """An edge list whose ids are read in a certain way."""
-
-    edges: EdgeList
-    id_kind: Kind
-
-    @property
-    def pieces(self) -> tuple[str, ...]:
-        return self.edges.pieces
-
-    @property
-    def weight_dtype(self) -> np.dtype[Any] | None:
-        return self.edges.weight_dtype
-
-    def blocks(self, piece: int, rows: int) -> Iterator[Block]:
-        return self.edges._blocks(piece, rows, self.id_kind)
-
-
 def load(argument: str) -> Graph:
     """The whole graph in memory, self-loops and all. Raises: DatasetError for a file or value that is no
     good; ConfigError without pyarrow."""
@@ -348,11 +334,7 @@ def sizes(argument: str) -> Sizes:
 
 def parse(argument: str) -> EdgeList:
     """What an argument of the form above names. Raises: DatasetError for an option or a file that is not there."""
-    path, query = columns.path_and_options(argument)
-    given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
-    for key in given:
-        if key not in OPTIONS:
-            raise DatasetError(f"edges:{path} has no option {key!r}, only {', '.join(OPTIONS)}")
+    path, given = options_of(argument, OPTIONS, "edges:")
     files = columns.files_of(path)
     names = columns.column_names(files[0])
     if len(names) < 2:

@@ -20,13 +20,13 @@ from graph_data.sources.columns import Kind, Where
 from graph_data.sources.textfile import MISSING
 from siafu.errors import DatasetError, one_of
 from siafu.npy import mapped
+from siafu.ops import splitmix
 from siafu.shards import IDS, NAMED_IDS
 from siafu.sparse import Array
 
 HOWS = ("auto", "integer", "text")  # what ids may be said to be; auto: as the first one is
 HUGE_DIGITS = 76  # of an integer that Arrow can hold
 MERGE_AT = 1 << 20  # new ids that wait until they are merged
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class NamedIds:
@@ -306,14 +306,14 @@ def hashes(values: Any) -> Array:
     """63 bits for every value of an Arrow array, int64 [n]: equal for equal bytes."""
     offsets, data = _bytes_of(values)
     length = np.diff(offsets)  # [n]
-    found = _mixed(length.astype(np.uint64))
+    found = splitmix(length.astype(np.uint64))
     words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))  # the eight bytes from every byte on
     rows = np.flatnonzero(length > 0)
     for start in range(0, int(length.max(initial=0)), 8):
         rows = rows[length[rows] > start]
         missing = np.maximum(8 - (length[rows] - start), 0).astype(np.uint64) * np.uint64(8)  # bits of the next value
         word = words[offsets[rows] + start] & (~np.uint64(0) >> missing)
-        found[rows] = _mixed(found[rows] ^ _mixed(word))
+        found[rows] = splitmix(found[rows] ^ splitmix(word))
     return (found >> np.uint64(1)).astype(np.int64)
 
 
@@ -329,12 +329,3 @@ def _bytes_of(values: Any) -> tuple[Array, Array]:
     data = np.frombuffer(content, np.uint8) if content is not None and content.size else np.empty(0, np.uint8)
     used = data[offsets[0] : offsets[-1]]
     return offsets - offsets[0], np.concatenate([used, np.zeros(8, np.uint8)])
-
-
-def _mixed(x: Array) -> Array:
-    """The finaliser of SplitMix64 (Steele et al., OOPSLA 2014): every bit of the result depends on every bit."""
-    x = x + _GOLDEN
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Array = x ^ (x >> np.uint64(31))
-    return mixed

@@ -15,7 +15,6 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode
 from graph_data import published
 from graph_data.archives.formats import recognised
 from graph_data.sources.columns import LISTED, SUFFIXES, file_and_columns, files_of, missing, path_and_options
-from graph_data.sources.folders import data_folders
 from graph_data.sources.randomrows import random_width
 from graph_data.sources.sizes import SMALL, Sizes, guessed
 from siafu.errors import DatasetError
@@ -51,6 +50,12 @@ FOLDERS = {
 }
 OF_VERTICES = ("features", "labels", "split")  # options that name files
 ENDINGS = {".npz": "npz", ".bsnap": "bsnap", ".dgl": "dgl", ".pt": "pyg"}  # of a file -> what it is
+DATA_VARIABLE = "SIAFU_DATA"  # the folder where bare names are looked up first
+DATA_FOLDERS = ("data", "../shared/data")
+
+
+def data_folders() -> list[Path]:
+    return [Path(folder) for folder in (os.environ.get(DATA_VARIABLE, ""), *DATA_FOLDERS) if folder]
 
 
 class Source(NamedTuple):

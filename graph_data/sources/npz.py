@@ -18,18 +18,16 @@ train_mask, val_mask, test_mask       bool [N] or [N, S], optional, disjoint; S 
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+from graph_data.archives.npzfile import arrays
 from graph_data.objects.arrays import from_mapping
 from graph_data.sources.beside import TOLD, options_of
 from graph_data.sources.columns import path_and_options
 from graph_data.sources.sizes import Sizes
-from siafu.errors import DatasetError
 from siafu.graph import Graph
-from siafu.npy import headers_in, read_archive
-from siafu.sparse import Array
+from siafu.npy import headers_in
 
 
 def load(argument: str) -> Graph:
@@ -39,7 +37,7 @@ def load(argument: str) -> Graph:
     """
     text, given = options_of(argument, TOLD)
     path = Path(text)
-    graph = from_mapping(_read(path), **given, name=str(path))
+    graph = from_mapping(arrays(path), **given, name=str(path))
     return replace(graph, name=path.stem)
 
 
@@ -54,16 +52,3 @@ def sizes(argument: str) -> Sizes:
     labels, edges = shapes.get("y", ()), shapes.get("edge_index", ())
     features = sum(header.nbytes for name, header in headers.items() if name == "x" or name.startswith("x_"))
     return Sizes(labels[0] if labels else 0, edges[-1] if edges else 0, features, "edge_weight" in shapes)
-
-
-def _read(path: Path) -> dict[str, Array]:
-    try:
-        with path.open("rb") as stream:
-            if not zipfile.is_zipfile(stream):
-                raise DatasetError(f"{path}: not a readable npz archive of plain arrays (no zip file)")
-            stream.seek(0)
-            return read_archive(stream)
-    except FileNotFoundError:
-        raise DatasetError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{path}: not a readable npz archive of plain arrays ({error})") from None

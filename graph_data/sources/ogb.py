@@ -18,26 +18,22 @@ One label column is the class, several are 0 or 1 for each class. Nothing is dow
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl
 
 import numpy as np
 
+from graph_data.archives.npzfile import arrays
 from graph_data.fields import EDGES, left_out, sorted_out
 from graph_data.masks import split_of
-from graph_data.objects.arrays import array, column, labels_of, num_classes_of
+from graph_data.objects.arrays import array, from_arrays, labels_of
 from graph_data.sources import torchfile
 from graph_data.sources.arrow import arrow, first_line_of
-from graph_data.sources.beside import features_of, named_columns
+from graph_data.sources.beside import options_of
 from graph_data.sources.columns import path_and_options
-from graph_data.sources.folders import data_folders
-from graph_data.sources.randomrows import no_features, random_width
-from graph_data.targets import numbered_note, renumbered
+from graph_data.sources.names import data_folders
 from siafu.errors import DatasetError
 from siafu.graph import TEST, TRAIN, VAL, Graph, zero_and_one
-from siafu.npy import read_archive
 from siafu.sparse import Array
 
 OPTIONS = ("split", "features")
@@ -51,11 +47,7 @@ ROLES = {"train": TRAIN, "valid": VAL, "test": TEST}
 def load(argument: str) -> Graph:
     """The whole graph in memory. Raises: DatasetError for what is missing or does not
     fit; ConfigError without pyarrow."""
-    text, query = path_and_options(argument)
-    given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
-    for key in given:
-        if key not in OPTIONS:
-            raise DatasetError(f"ogb:{text} has no option {key!r}, only {', '.join(OPTIONS)}")
+    text, given = options_of(argument, OPTIONS, "ogb:")
     folder = folder_of(text)
     if (folder / "raw" / "relations").is_dir() or (folder / "raw" / "triplet-type-list.csv.gz").is_file():
         raise DatasetError(f"{folder}: has several kinds of vertices (OGB's heterogeneous layout), must have one")
@@ -63,39 +55,24 @@ def load(argument: str) -> Graph:
     edges, n = raw["edge_index"], int(raw["num_nodes_list"].reshape(-1)[0])
     labels = _labels(raw["node_label"], n, folder)
     more = sorted_out({key: values for key, values in raw.items() if key not in READ}, EDGES, str(folder))
-    weight, kind = (
-        None if (values := more.values.get(what)) is None else column(values, words, str(folder))
-        for what, words in (("edge_weight", "edge weights"), ("edge_type", "edge types"))
-    )
+    kind = more.values.get("edge_type")
     if kind is not None and (kind.dtype.kind not in "iuf" or (kind != np.floor(kind)).any()):
         raise DatasetError(f"{folder}: edge types are {kind.dtype}, must be integers from 0 on")
-    classes: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    if labels.dtype.kind == "i" and labels.ndim == 1 and labels.min(initial=0) >= -1:
-        labels, classes = renumbered(labels)
-    if kind is not None and kind.min(initial=0) >= 0:
-        kind, kinds = renumbered(kind.astype(np.int64))
-    named = {"classes": classes, "edge_types": kinds, "features": named_columns(given.get("features", "")) or ()}
-    notes = left_out(more.left | more.splits, n, str(folder))
-    for what, words in (("classes", classes), ("types of edges", kinds)):
-        notes += (f"{folder}: {numbered_note(words, what)}",) if words else ()
-    return Graph(
-        name=Path(text).name.replace("_", "-"),
-        num_vertices=n,
-        src=edges[0],
-        dst=edges[1],
-        weight=weight,
+    graph = from_arrays(
+        edges,
+        given.get("features") or raw.get("node_feat"),
+        labels,
+        weight=more.values.get("edge_weight"),
         edge_type=None if kind is None else kind.astype(np.int64),
-        num_edge_types=1 if kind is None else int(kind.max(initial=0)) + 1,
-        features=_features(raw, n, folder, given.get("features")),
-        labels=labels,
-        num_classes=num_classes_of(labels),
         split=_split(folder, n, given.get("split")),
-        directed=True,
-        names={what: words for what, words in named.items() if words},
+        num_vertices=n,
+        name=str(folder),
+    )
+    return replace(
+        graph,
+        name=Path(text).name.replace("_", "-"),
         numbers_said=True,  # OGB's one column is a class, unless it has fractions
-        random_features=random_width(given.get("features", "")) is not None,
-        notes=notes,
+        notes=(*left_out(more.left | more.splits, n, str(folder)), *graph.notes),
     )
 
 
@@ -143,7 +120,7 @@ def _text(raw: Path) -> dict[str, Array]:
 
 
 def _binary(raw: Path) -> dict[str, Array]:
-    found = {**_archive(raw / "data.npz"), **_archive(raw / "node-label.npz")}
+    found = {**arrays(raw / "data.npz"), **arrays(raw / "node-label.npz")}
     for key in ("edge_index", "num_nodes_list", "node_label"):
         if key not in found:
             raise DatasetError(f"{raw}/data.npz and node-label.npz: have no {key!r}, only {', '.join(sorted(found))}")
@@ -152,16 +129,6 @@ def _binary(raw: Path) -> dict[str, Array]:
             f"{raw}/data.npz: edge_index is {list(found['edge_index'].shape)}, must be [2, E] of one graph"
         )
     return found
-
-
-def _archive(path: Path) -> dict[str, Array]:
-    try:
-        with path.open("rb") as stream:
-            return read_archive(stream)
-    except FileNotFoundError:
-        raise DatasetError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{path}: not a readable npz archive of plain arrays ({error})") from None
 
 
 def _table(path: Path, kind: str, width: int | None = None) -> Array:
@@ -199,17 +166,6 @@ def _labels(raw: Array, num_vertices: int, folder: Path) -> Array:
     if not (whole == np.floor(whole)).all():
         return raw.astype(np.float32)
     return whole.astype(np.int64)
-
-
-def _features(raw: Mapping[str, Array], num_vertices: int, folder: Path, given: str | None) -> Any:
-    if given:
-        return features_of(given, num_vertices)[:]
-    if "node_feat" not in raw:
-        raise no_features(str(folder))
-    features = raw["node_feat"]
-    if len(features) != num_vertices:
-        raise DatasetError(f"{folder}: {len(features)} feature rows, must be {num_vertices}")
-    return features
 
 
 def _split(folder: Path, num_vertices: int, scheme: str | None) -> Array:

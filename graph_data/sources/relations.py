@@ -11,10 +11,10 @@ edges are noise, and some labels are wrong on purpose.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from urllib.parse import parse_qsl
 
 import numpy as np
 
+from graph_data.sources.beside import options_of
 from graph_data.splits import by_share
 from siafu.errors import DatasetError
 from siafu.graph import MAX_EDGE_TYPES, Graph, pack_typed, unpack_typed
@@ -71,11 +71,7 @@ def counts(query: str) -> tuple[int, int, int]:
 
 
 def parse(query: str) -> Options:
-    given = dict(parse_qsl(query, keep_blank_values=True))
-    known = {field.name: field for field in fields(Options)}
-    for key in given:
-        if key not in known:
-            raise DatasetError(f"synthetic:typed has no option {key!r}, only {', '.join(known)}")
+    _, given = options_of(f"synthetic:typed?{query}", [field.name for field in fields(Options)])
     try:
         options = Options(**{key: type(getattr(Options(), key))(value) for key, value in given.items()})
     except ValueError as error:

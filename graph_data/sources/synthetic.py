@@ -15,11 +15,11 @@ that no model reaches 100 percent.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from urllib.parse import parse_qsl
 
 import numpy as np
 
 from graph_data.sources import relations
+from graph_data.sources.beside import options_of
 from graph_data.sources.sizes import Sizes
 from graph_data.splits import by_share
 from siafu import allotment
@@ -117,14 +117,11 @@ def counts(argument: str) -> tuple[int, int, int]:
 
 
 def _parse(argument: str) -> tuple[str, Family, int, float]:
-    name, _, query = argument.partition("?")
+    name = argument.partition("?")[0]
     if name not in FAMILIES:
         raise DatasetError(f"synthetic graph {name!r} is not one of {', '.join((*FAMILIES, TYPED))}")
     options = {"scale": "1", "seed": "0", "feature_noise": "1"}
-    for key, value in parse_qsl(query, keep_blank_values=True):
-        if key not in options:
-            raise DatasetError(f"synthetic:{name} has no option {key!r}, only {', '.join(options)}")
-        options[key] = value
+    options |= options_of(f"synthetic:{argument}", list(options))[1]
     try:
         scale, seed, noise = float(options["scale"]), int(options["seed"]), float(options["feature_noise"])
     except ValueError as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from graph_data.masks import PARTS
 from graph_data.sources import columns, textfile
 from graph_data.sources.arrow import arrow
 from graph_data.sources.columns import Kind, Where
@@ -18,20 +19,7 @@ from siafu.graph import NONE, TEST, TRAIN, VAL
 from siafu.sparse import Array
 
 MAX_CLASSES = 1 << 20
-ROLES = {
-    "0": NONE,
-    "train": TRAIN,
-    "training": TRAIN,
-    "1": TRAIN,
-    "val": VAL,
-    "valid": VAL,
-    "validation": VAL,
-    "dev": VAL,
-    "2": VAL,
-    "test": TEST,
-    "testing": TEST,
-    "3": TEST,
-}
+ROLES = {"0": NONE, "1": TRAIN, "2": VAL, "3": TEST, **PARTS}
 ROLES_ARE = "train, val (valid, validation), test, none, or 0 (none), 1 (train), 2 (validation), 3 (test)"
 
 

@@ -12,7 +12,7 @@ from graph_data.ahead import ahead
 from graph_data.rowfile import GrowingFile, RowFile
 from graph_data.stream.buckets import Buckets
 from graph_data.stream.work import Work
-from siafu.graph import as_kept
+from siafu.graph import as_kept, merged
 from siafu.shards import Edges
 from siafu.sparse import Array
 
@@ -73,9 +73,9 @@ def merge(work: Work, step: str, buckets: Buckets, stack: Stack, threads: int) -
     files = stack.opened(rows, done["entries"])
     try:
         todo = range(done["buckets"], len(buckets))
-        for b, merged in zip(todo, ahead(lambda b: merged_rows(buckets, b), todo, threads), strict=True):
+        for b, rows_of_b in zip(todo, ahead(lambda b: merged_rows(buckets, b), todo, threads), strict=True):
             for part, file in files.items():
-                file.append(getattr(merged, part))
+                file.append(getattr(rows_of_b, part))
                 file.flush()
             work.record(step, {"buckets": b + 1, "entries": files["indices"].length})
             buckets.delete(b)
@@ -87,32 +87,12 @@ def merge(work: Work, step: str, buckets: Buckets, stack: Stack, threads: int) -
 def merged_rows(buckets: Buckets, b: int) -> Rows:
     """The rows of one bucket, columns sorted, each once; the same weights as ``siafu.graph.tidy`` gives."""
     n = buckets.num_vertices
-    keys, weight = buckets.read(b)
-    if weight is None:
-        keys.sort()
-        keys = keys[_first_of_run(keys)]
-    else:
-        order = np.argsort(keys, kind="stable")
-        keys, weight = _combined(keys[order], weight[order], np.add)
-        if buckets.flagged:
-            keys >>= 1
-            keys, weight = _combined(keys, weight, np.maximum)
+    keys, weight = merged(*buckets.read(b), np.add)
+    if buckets.flagged:
+        keys, weight = merged(keys >> 1, weight, np.maximum)
+    if weight is not None:
         weight = as_kept(weight, keys % n, keys // n)
     starts = np.searchsorted(keys, np.arange(buckets.firsts[b], buckets.firsts[b + 1] + 1) * n)
     indices = np.empty(len(keys), INDEX)
     np.remainder(keys, n, out=indices, casting="unsafe")
     return Rows(np.diff(starts), indices, weight)
-
-
-def _first_of_run(keys: Array) -> Array:
-    first = np.ones(len(keys), bool)
-    np.not_equal(keys[1:], keys[:-1], out=first[1:])
-    return first
-
-
-def _combined(keys: Array, weight: Array, combine: np.ufunc) -> tuple[Array, Array]:
-    """Sorted keys, each once, and the combined weights, float64."""
-    first = _first_of_run(keys)
-    if not len(keys):
-        return keys, weight.astype(np.float64)
-    return keys[first], combine.reduceat(weight, np.flatnonzero(first), dtype=np.float64)

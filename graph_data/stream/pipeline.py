@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from graph_data.ahead import ahead
-from graph_data.census import Census, Numbering, take_census
+from graph_data.census import Block, Census, EdgeSource, Numbering, take_census
 from graph_data.counts import check_labels_met
-from graph_data.edges import EdgeSource, GraphEdges
 from graph_data.memory import Budget
 from graph_data.options import Options
 from graph_data.partitioners import check_parts, owners
@@ -40,23 +40,44 @@ MIN_BLOCK, MAX_BLOCK = 1 << 12, 1 << 21  # edges; larger blocks leave the cache
 ORDER = "given"
 
 
-@dataclass(frozen=True)
-class Input:
+class Input(EdgeSource, Protocol):
     """A graph whose edges are read several times, and the rest of it once it is known which vertices there are."""
 
-    edges: EdgeSource
-    census: Callable[[int, int], Census]  # (rows of a block, ids that may be mapped by themselves)
-    vertices: Callable[[Census, Path], Graph]  # all but the edges; a file for features may be written at the path
+    def census(self, rows: int, dense_ids: int) -> Census:
+        """Which vertices there are: ``take_census`` of all blocks."""
+
+    def vertices(self, census: Census, scratch: Path | None) -> Graph:
+        """All but the edges; features may be on disk, in the file ``scratch``."""
 
 
-def of_graph(graph: Graph) -> Input:
-    """A graph in memory as an input."""
-    edges = GraphEdges(graph)
-    return Input(
-        edges,
-        lambda rows, dense: take_census(edges, graph.num_vertices, rows, dense),
-        lambda census, scratch: graph,
-    )
+@dataclass(frozen=True)
+class InMemory:
+    """A graph in memory as an input, whose edges are one piece."""
+
+    graph: Graph
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        return (self.graph.name,)
+
+    @property
+    def weight_dtype(self) -> np.dtype[Any] | None:
+        if self.graph.weight is None:
+            return None
+        return np.dtype(np.float32 if self.graph.weight.dtype == np.float32 else np.float64)
+
+    def blocks(self, piece: int, rows: int) -> Iterator[Block]:
+        graph, dtype = self.graph, self.weight_dtype
+        for start in range(0, graph.num_edges, rows):
+            chosen = slice(start, start + rows)
+            weight = None if graph.weight is None else graph.weight[chosen].astype(dtype, copy=False)
+            yield graph.src[chosen].astype(np.int64), graph.dst[chosen].astype(np.int64), weight
+
+    def census(self, rows: int, dense_ids: int) -> Census:
+        return take_census(self, self.graph.num_vertices, rows, dense_ids)
+
+    def vertices(self, census: Census, scratch: Path | None) -> Graph:
+        return self.graph
 
 
 def check_options(options: Options, needs: str) -> None:
@@ -87,7 +108,7 @@ class _Preparation:
 
     def __init__(self, source: Input, options: Options, work: Work, budget: Budget) -> None:
         self.source, self.options, self.work, self.budget = source, options, work, budget
-        self.weighted = source.edges.weight_dtype is not None
+        self.weighted = source.weight_dtype is not None
         self.flagged = self.weighted and not options.directed
         self.room = budget.working  # bytes for blocks; less once the number of vertices is known
         self.sides = ("in", "out") if options.directed else ("in",)
@@ -196,7 +217,7 @@ class _Preparation:
             )
             self.work.record(f"buckets {side}", limits.tolist())
         firsts = np.array(self.work.get(f"buckets {side}"), np.int64)
-        dtype = self.source.edges.weight_dtype if side == "in" else np.dtype(np.float32) if self.weighted else None
+        dtype = self.source.weight_dtype if side == "in" else np.dtype(np.float32) if self.weighted else None
         return Buckets(folder, firsts, self.num_vertices, dtype, flagged)
 
     def stack(self, side: str) -> Stack:
@@ -205,7 +226,7 @@ class _Preparation:
     def spread(self, buckets: Buckets) -> None:
         """Reads the edge list, piece by piece, into the buckets of the in-edges."""
         numbering = Numbering(self.ids(), self.room // 16)
-        rows, edges = self.rows(BYTES_PER_EDGE), self.source.edges
+        rows, edges = self.rows(BYTES_PER_EDGE), self.source
         done = self.work.get("pieces") or {"pieces": 0, "sizes": [0] * len(buckets)}
         buckets.truncate(done["sizes"])
         for piece in range(done["pieces"], len(edges.pieces)):

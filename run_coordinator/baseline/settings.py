@@ -43,50 +43,48 @@ SHARED = (
 #: Flags of its own -> config keys.
 OWN = {name: key for name, key in configs.flags(BaselineConfig).items() if key.startswith("baseline.")}
 
-_TRAIN = (
-    "mode",
-    "staleness",
-    "intervals",
-    "ahead",
-    "freshness",
-    "stale_gradients",
-    "stale_rows",
-    "smoothing",
-    "freeze_epochs",
-    "stale_lr",
-    "warmup_epochs",
-    "warm_start",
+_KEYS = (
+    "train.mode",
+    "train.staleness",
+    "train.intervals",
+    "train.ahead",
+    "train.freshness",
+    "train.stale_gradients",
+    "train.stale_rows",
+    "train.smoothing",
+    "train.freeze_epochs",
+    "train.stale_lr",
+    "train.warmup_epochs",
+    "train.warm_start",
+    "run.trace",
+    "run.on",
+    "run.budget_usd",
+    "run.max_seconds",
+    "run.loggers",
+    "run.write",
+    "run.checkpoint_seconds",
+    "run.checkpoint_to",
+    "run.keep",
+    "run.restarts",
+    "run.on_nan",
+    "data.task",
+    "data.val_edges",
+    "data.test_edges",
+    "data.negatives",
+    "data.eval_negatives",
+    "data.keep_aggregate",
+    "model.rows",
+    "model.jump",
+    "model.decoder",
 )
-_RUN = (
-    "trace",
-    "on",
-    "budget_usd",
-    "max_seconds",
-    "loggers",
-    "write",
-    "checkpoint_seconds",
-    "checkpoint_to",
-    "keep",
-    "restarts",
-    "on_nan",
-)
-_DATA = ("task", "val_edges", "test_edges", "negatives", "eval_negatives", "keep_aggregate")
 #: What the price of a run is made of.
 PRICED = ("cloud.gpu_instance", "cloud.spot", "lambda.region")
-
-
-def _unheeded() -> dict[str, Any]:
-    """Key -> the value that it has to keep."""
-    defaults = Config().to_dict()
-    keys = [f"{section}.{key}" for section in ("servers", "lambda", "cloud") for key in defaults[section]]
-    keys += [
-        f"{section}.{key}" for section, names in (("train", _TRAIN), ("run", _RUN), ("data", _DATA)) for key in names
-    ]
-    keys += ["model.rows", "model.jump", "model.decoder"]
-    return {key: defaults[key.partition(".")[0]][key.partition(".")[2]] for key in keys if key not in PRICED}
-
-
-UNHEEDED = _unheeded()
+#: What no baseline heeds: key -> the value that it has to keep.
+UNHEEDED: dict[str, Any] = {
+    key: value
+    for key, value in Config().flat().items()
+    if (key in _KEYS or key.startswith(("servers.", "lambda.", "cloud."))) and key not in PRICED
+}
 
 
 def resolve(
@@ -135,11 +133,10 @@ def _base(method: str, config: BaselineConfig | str | Path | None, model: str | 
 
 
 def _checked(config: BaselineConfig) -> BaselineConfig:
-    sections = config.to_dict()
+    said = config.flat()
     for key, kept in UNHEEDED.items():
-        section, _, name = key.partition(".")
-        if sections[section][name] != kept and key != "servers.backend":  # the config.toml of every run names one
-            raise ConfigError(f"{key} = {sections[section][name]}: {_whose(key)}")
+        if said[key] != kept and key != "servers.backend":  # the config.toml of every run names one
+            raise ConfigError(f"{key} = {said[key]}: {_whose(key)}")
     return config
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from graph_data.inspection import plot
 from run_coordinator import run_config
-from run_coordinator.evaluate import Evaluation, evaluate, picture
+from run_coordinator.evaluate import Evaluation, evaluate
 from run_coordinator.evaluate.scores import Scored
 from run_coordinator.predict.plan import check_run
 from siafu.progress import Display
@@ -66,7 +66,7 @@ def main(args: argparse.Namespace) -> int:
         settings = run_config.settings_of(args.set)
         found = evaluate(args.run, split=args.split, graph=args.graph, settings=settings, on_status=display)
     if args.plot:
-        picture.write(args.plot, found.plot())
+        plot.save(found.plot(), args.plot)
     if args.json:
         print(json.dumps(found.to_dict()))
     else:

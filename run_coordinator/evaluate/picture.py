@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,21 +11,9 @@ from run_coordinator.evaluate.scores import Scored
 from siafu import extras
 from siafu.errors import ConfigError
 
-ENDINGS = (".png", ".svg", ".pdf")
-DOTS_PER_INCH = 150
 #: Classes of a confusion matrix with numbers in its cells, and of one with names: of more, they would be a blur.
 MOST_NUMBERS, MOST_NAMES = 15, 40
 BLUE, GREY = "#0072b2", "#999999"
-
-
-def write(path: str | Path, figure: Any) -> None:
-    """Raises: ConfigError for another ending, or where it cannot be written."""
-    if Path(path).suffix not in ENDINGS:
-        raise ConfigError(f"{path}: must end in {', '.join(ENDINGS)}")
-    try:
-        figure.savefig(path, dpi=DOTS_PER_INCH)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
 
 
 def drawn(found: Scored, title: str) -> Any:

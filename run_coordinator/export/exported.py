@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import numpy as np
 
 from run_coordinator import peers
 from run_coordinator.export.whole import Inputs
+from run_coordinator.pinned import variables
 from siafu import extras
 from siafu.errors import ConfigError, GnnError
 from siafu.sparse import Array
@@ -46,7 +46,7 @@ def logits(python: str, to: str, folder: Path, inputs: Inputs) -> Array:
         given, found = Path(name) / "inputs.npz", Path(name) / "logits.npy"
         np.savez(given, **inputs.arrays)  # type: ignore[arg-type]
         command = [python, str(SCRIPT), to, str(folder), str(given), str(found)]
-        ended = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, env=variables(), check=False)
         if ended.returncode:
             raise GnnError(
                 f"--to {to}: the exported model fails: {_why(ended.stderr) or f'exit code {ended.returncode}'}"
@@ -64,11 +64,4 @@ def _why(trace: str) -> str:
 
 def _runs(python: str, to: str) -> bool:
     """Whether the library can be imported there."""
-    return (
-        subprocess.run([python, str(SCRIPT), to], capture_output=True, env=_environment(), check=False).returncode == 0
-    )
-
-
-def _environment() -> dict[str, str]:
-    """Ours without PYTHONPATH, whose empty entries are the working folder, and without another Python's home."""
-    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    return subprocess.run([python, str(SCRIPT), to], capture_output=True, env=variables(), check=False).returncode == 0

@@ -43,10 +43,6 @@ class LocalHost:
         except OSError as error:
             raise PeerLost(f"{member}: cannot be started: {error}") from None
 
-    @property
-    def pids(self) -> dict[Address, int]:
-        return {member: child.pid for member, child in self._children.items()}
-
     def dead(self) -> Death | None:
         """A member whose process has ended; one that was killed rather than one that gave up."""
         codes = {member: code for member, child in self._children.items() if (code := child.poll()) is not None}

@@ -63,9 +63,7 @@ def check(names: Iterable[str]) -> None:
 def opened(config: Config, run_dir: Path) -> Iterator[Tell]:
     """What tells every logger of ``run.loggers`` a record of metrics.jsonl, while the block runs."""
     loggers: dict[str, Logger] = {}
-    settings = {
-        f"{section}.{key}": value for section, values in config.to_dict().items() for key, value in values.items()
-    }
+    settings = config.flat()
 
     def attempt(name: str, what: Callable[[], None]) -> None:
         try:

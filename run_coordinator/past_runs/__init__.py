@@ -194,7 +194,7 @@ class PastRuns(tuple[PastRun | Trials, ...]):
         of it, ``of`` (the directory of its ``Trials``, "" for a run alone), then every setting by its name
         ("train.lr"). Raises: ConfigError without pandas."""
         rows = [
-            {**run.to_dict(), "of": str(one.dir) if isinstance(one, Trials) else "", **flat(run.config.to_dict())}
+            {**run.to_dict(), "of": str(one.dir) if isinstance(one, Trials) else "", **run.config.flat()}
             for one in self
             for run in one.runs
         ]
@@ -300,8 +300,3 @@ def time_of(seconds: float | None) -> str:
 
 def money_of(usd: float | None) -> str:
     return dollars(usd) if usd else "–"
-
-
-def flat(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A config's settings by their names: ``{"train.lr": 0.01}``."""
-    return {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from run_coordinator.past_runs import PastRun, flat, money_of, read, time_of
+from run_coordinator.past_runs import PastRun, money_of, read, time_of
 from run_coordinator.repeat import plus_minus, spread
 from siafu import run_files
 from siafu.errors import ConfigError
@@ -49,8 +49,8 @@ class Column:
     @property
     def settings(self) -> dict[str, Any]:
         """``{"section.key": value}``; without seeds where there are several."""
-        found = flat(self.first.config.to_dict())
-        seeds = {key for key in found if len({repr(flat(run.config.to_dict())[key]) for run in self.runs}) > 1}
+        found, *others = (run.config.flat() for run in self.runs)
+        seeds = {key for key in found if any(repr(other[key]) != repr(found[key]) for other in others)}
         return {key: value for key, value in found.items() if key not in seeds and key not in PLACES}
 
 

@@ -24,7 +24,7 @@ from graph_data.sources import ids as source_ids
 from graph_data.sources.names import check_files
 from run_coordinator import api, prepared
 from run_coordinator.actions import Status
-from run_coordinator.predict.files import Block, Sheet, check, opened
+from run_coordinator.predict.files import Block, Sheet
 from run_coordinator.predict.joined import JoinedRows
 from run_coordinator.predict.plan import Plan, plan_of
 from run_coordinator.predict.predictions import Predictions as Predictions
@@ -62,33 +62,12 @@ def predict(
 
     Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
     """
-    with _evaluated(run, graph, layer, scores, settings, on_status) as (sheet, blocks, result):
+    with evaluated(run, graph, layer, scores, settings, on_status) as (sheet, blocks, result):
         return Predictions.of(sheet, list(blocks), result)
 
 
-def predict_to(
-    out: str | Path,
-    run: Run | str | Path,
-    *,
-    graph: Any = "",
-    layer: int | None = None,
-    scores: str = "probabilities",
-    settings: Mapping[str, Any] | None = None,
-    on_status: Callable[[Status], None] = lambda status: None,
-) -> dict[str, Any]:
-    """The same, written to a .parquet, .csv or .npy file block by block, whole or not
-    at all; what ``--json`` prints."""
-    check(out)
-    with _evaluated(run, graph, layer, scores, settings, on_status) as (sheet, blocks, result):
-        on_status(Status(phase="writing"))
-        with opened(out) as write:
-            for block in blocks:
-                write(sheet, block)
-    return {**result, "out": str(out)}
-
-
 @contextmanager
-def _evaluated(
+def evaluated(
     run: Run | str | Path,
     graph: Any,
     layer: int | None,

@@ -10,7 +10,9 @@ from typing import Any
 
 from graph_data import source_flags
 from run_coordinator import run_config
-from run_coordinator.predict import predict_to
+from run_coordinator.actions import Status
+from run_coordinator.predict import evaluated
+from run_coordinator.predict.files import check, opened
 from run_coordinator.predict.plan import check_run
 from siafu.errors import ConfigError
 from siafu.progress import Display
@@ -78,15 +80,16 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(f"--{next(iter(options)).replace('_', '-')}: is for another graph: give it by --graph")
     graph = source_flags.with_options(graph, options)
     with Display(f"{args.graph or args.run}, predicted", 0, quiet=args.quiet) as display:
-        result = predict_to(
-            out,
-            args.run,
-            graph=graph,
-            layer=_layer(args.layer),
-            scores=args.scores,
-            settings=settings,
-            on_status=display,
-        )
+        layer = _layer(args.layer)
+        check(out)
+        with (
+            evaluated(args.run, graph, layer, args.scores, settings, display) as (sheet, blocks, predicted),
+            opened(out) as write,
+        ):
+            display(Status(phase="writing"))
+            for block in blocks:
+                write(sheet, block)
+    result = {**predicted, "out": str(out)}
     print(json.dumps(result) if args.json else "\n".join(_summary(result)))
     return 0
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from graph_data.rowfile import GrowingFile
 from graph_data.sources.arrow import arrow
 from run_coordinator.predict.plan import Kind
 from siafu import outputs
@@ -116,26 +117,17 @@ class NpyFile:
     """The values alone: row v is vertex v."""
 
     def __init__(self, path: Path):
-        self._file: BinaryIO = path.open("wb")
-        self._num_rows = 0
-        self._row: tuple[str, int] = ("<f4", 0)
+        self._path = path
+        self._file: GrowingFile | None = None
 
     def write(self, sheet: Sheet, block: Block) -> None:
-        if not self._num_rows:
-            self._row = block.values.dtype.str, block.values.shape[1]
-            self._header()
-        self._num_rows += len(block.values)
-        self._file.write(np.ascontiguousarray(block.values).data)
-
-    def _header(self) -> None:
-        """Of one length whatever the number of rows is: numpy leaves room for it to grow."""
-        head = {"descr": self._row[0], "fortran_order": False, "shape": (self._num_rows, self._row[1])}
-        np.lib.format.write_array_header_1_0(self._file, head)
+        if self._file is None:
+            self._file = GrowingFile(self._path, block.values.dtype, row=block.values.shape[1:])
+        self._file.append(block.values)
 
     def close(self) -> None:
-        self._file.seek(0)
-        self._header()
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class ParquetFile:

@@ -95,12 +95,10 @@ def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]
         raise ConfigError(f"{run_dir}: not a run directory: it has no {CONFIG}")
     known = as_asked(configs.load(run_dir / CONFIG), run_dir)
     config = run_config.resolve("", known, settings, short).replace({"run.dir": str(run_dir)})
-    before, after = known.to_dict(), config.to_dict()
-    for section, values in after.items():
-        for key, value in values.items():
-            name = f"{section}.{key}"
-            if value != before[section][key] and name.startswith(_FIXED):
-                raise ConfigError(f"{name} = {value}: the run has {before[section][key]}, and cannot go on otherwise")
+    before = known.flat()
+    for key, value in config.flat().items():
+        if value != before[key] and key.startswith(_FIXED):
+            raise ConfigError(f"{key} = {value}: the run has {before[key]}, and cannot go on otherwise")
     if config.run.on == "aws":
         raise ConfigError(
             f"{run_dir}: its coordinator is on AWS (run.on = aws): siafu attach follows it there; --set run.on=local "

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from run_coordinator import live_status, past_runs
+from run_coordinator.curves import thinned
 from run_coordinator.past_runs import PastRun
 from run_coordinator.watch.newest_tasks import Timeline, timeline
 from siafu.errors import ConfigError
@@ -17,8 +18,6 @@ from siafu.metrics import SPLITS, TITLES
 from siafu.run_files import CONFIG, MANIFEST, RESULT, GrowingLines, Record, Usage
 from siafu.tasks import TENSOR_KINDS, Kind
 
-#: Points of a curve that a page is sent: more are not seen.
-MOST_POINTS = 600
 #: Steps of training, as they stand in ``usage``: what servers do, and what Lambdas (or threads in their place) do.
 STEPS = {"server": [kind for kind in Kind if kind not in TENSOR_KINDS], "tensor": list(TENSOR_KINDS)}
 
@@ -160,11 +159,3 @@ def steps(usages: Sequence[tuple[int, Usage]]) -> dict[str, list[tuple[float, fl
             points = [(epoch, 1000 * max(0.0, s)) for (epoch, _), s in zip(usages, spent, strict=True)]
             found[kind.name] = thinned(points)
     return found
-
-
-def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most ``MOST_POINTS``, the first and the last among them."""
-    if len(points) <= MOST_POINTS:
-        return list(points)
-    places = [round(i * (len(points) - 1) / (MOST_POINTS - 1)) for i in range(MOST_POINTS)]
-    return [points[place] for place in places]

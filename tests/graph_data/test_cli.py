@@ -2,11 +2,13 @@
 
 import argparse
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from graph_data.cli import add_arguments
+from graph_data.options import Options
 from graph_data.prepare import prepare
 from graph_data.source_flags import with_options
 from siafu.__main__ import main
@@ -107,6 +109,7 @@ def test_defaults_of_flags_are_those_of_python():
     assert {key: args[key] for key in python if key in args and key != "stream"} == {
         key: value for key, value in python.items() if key in args and key != "stream"
     }
+    assert asdict(Options()).items() <= python.items()
 
 
 def test_an_option_that_is_said_again_replaces_the_one_of_the_name():

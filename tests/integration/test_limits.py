@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from run_coordinator import api
-from run_coordinator.launch import _Session
+from run_coordinator.launch import _Attempt
 from siafu.__main__ import main
 from siafu.config import Config
 from siafu.errors import PeerLost
@@ -112,14 +112,14 @@ def test_weights_that_never_come_are_not_waited_for(tmp_path: Path, monkeypatch:
 def test_a_member_that_dies_after_the_limit_does_not_make_a_failure_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(session: _Session) -> bool:
+    def dies(session: _Attempt) -> bool:
         heard = turn(session)
         if session.coordinator.at_limit and not session.coordinator.complete:
             raise PeerLost("graph_server 0 died")
         return heard
 
-    turn = _Session._turn
-    monkeypatch.setattr(_Session, "_turn", dies)
+    turn = _Attempt._turn
+    monkeypatch.setattr(_Attempt, "_turn", dies)
     made = api.train("digits", epochs=100_000, max_time="2s", run_dir=str(tmp_path / "run"), backend="cpu")
     assert made.stopped == "time"
 

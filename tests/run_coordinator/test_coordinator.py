@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from run_coordinator.actions import Action, Record, Save
-from run_coordinator.coordinator import STATE_S, Coordinator
+from run_coordinator.coordinator import LAST_WORD_S, STATE_S, Coordinator
 from run_coordinator.reports import added, lanes, links, total
 from run_coordinator.states import state_message
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError, ProtocolError, RemoteProtocolError, UnknownError, WorkerError
+from siafu.errors import ConfigError, Diverged, ProtocolError, RemoteProtocolError, UnknownError, WorkerError
 from siafu.evaluation import outcome
 from siafu.metrics import LOSS, TERMS
 from siafu.sparse import Array
@@ -215,8 +215,21 @@ def test_what_evaluation_takes_stands_beside_what_training_takes():
 def test_a_loss_that_is_no_number_ends_the_run(loss: float):
     core = started()
     core.handle(G0, epoch_report(0, 0), 11.0)
-    with pytest.raises(GnnError, match=r"^epoch 1: the loss is (nan|inf); no step was taken yet, so edge weights"):
-        core.handle(G1, epoch_report(1, 0, [loss]), 12.0)
+    assert core.handle(G1, epoch_report(1, 0, [loss]), 12.0) == []
+    for server in (0, 1):  # nothing that comes meanwhile is taken
+        assert core.handle(MEMBERS[server], epoch_report(server, 1, [0.25]), 12.1) == []
+    core.tick(12.0 + LAST_WORD_S - 0.1)
+    with pytest.raises(Diverged, match=r"^epoch 1: the loss is (nan|inf); no step was taken yet, so edge weights"):
+        core.tick(12.0 + LAST_WORD_S)
+
+
+def test_of_a_loss_that_is_no_number_the_parameter_server_has_the_last_word():
+    core = started()
+    core.handle(G0, epoch_report(0, 0), 11.0)
+    core.handle(G1, epoch_report(1, 0, [float("nan")]), 12.0)
+    core.tick(12.5)
+    with pytest.raises(Diverged, match=r"^param_server 0: gradient of epoch 0 interval 3 holds NaN"):
+        core.handle(Q0, Failed("param_server", 0, "Diverged", "gradient of epoch 0 interval 3 holds NaN", ""), 12.6)
 
 
 def test_epochs_come_in_order_though_the_report_of_one_is_late():

@@ -6,14 +6,14 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from run_coordinator.actions import Record
 from run_coordinator.coordinator import Coordinator
 from run_coordinator.hosts import Death
-from run_coordinator.launch import _Session
+from run_coordinator.launch import _Attempt
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import GnnError, PeerLost, WorkerError
@@ -29,10 +29,14 @@ ECHO = PeerLost("param_server 0: graph_server 0: not connected")
 def session(tmp_path: Path) -> Iterator[Any]:
     config = Config()
     with Hub(COORDINATOR, RUN_ID, listen="127.0.0.1") as hub:
-        host: Any = SimpleNamespace(dead=lambda: None, lag_s=0.0)
-        core = Coordinator(config)
-        spec: Any = None
-        yield _Session(config, spec, core, host, tmp_path, hub, io.BytesIO(), lambda status: None)
+        nothing: Any = None
+        made = _Attempt(
+            *(config, nothing, Coordinator(config), tmp_path, tmp_path),
+            *(lambda status: None, lambda: None, lambda record: None, nothing),
+        )
+        made.host = cast(Any, SimpleNamespace(dead=lambda: None, lag_s=0.0))
+        made.hub, made.metrics = hub, cast(Any, io.BytesIO())
+        yield made
 
 
 def failed(member: Address, error: str) -> Failed:

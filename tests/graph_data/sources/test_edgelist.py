@@ -12,6 +12,7 @@ from graph_data.sources import edgelist
 from graph_data.sources.randomrows import RandomRows
 from siafu import extras
 from siafu.errors import ConfigError, DatasetError
+from siafu.graph import TEST, TRAIN, VAL
 from siafu.shards import ShardSet
 from tests.graph_data.random_features import for_edges
 
@@ -217,6 +218,12 @@ def test_files_that_disagree_on_the_number_of_vertices_are_refused(tmp_path, edg
     np.save(tmp_path / "x.npy", np.zeros((50, 2)))
     with pytest.raises(DatasetError, match=r"x\.npy: 50 rows, but num_vertices says 41: both are the vertices"):
         load(f"{edges}?num_vertices=41&features={tmp_path / 'x.npy'}")
+
+
+def test_words_of_splits_are_those_of_masks(tmp_path):
+    edges = write_table(tmp_path / "e.parquet", a=[0, 1, 2], b=[1, 2, 0])
+    split = write_table(tmp_path / "s.parquet", id=[0, 1, 2], part=["trn", "vali", "te"])
+    assert load(f"{edges}?features=random:2&split={split}").split[:, 0].tolist() == [TRAIN, VAL, TEST]
 
 
 def test_rows_of_a_table_are_found_by_id(tmp_path, edges):

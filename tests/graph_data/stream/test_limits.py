@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.measure.synthesize import edge_block, write
 from graph_data import estimate as estimate_module
 from graph_data import memory as memory_module
 from graph_data.prepare import estimate, prepare
-from graph_data.stream.synthesize import edge_block, main
 from siafu.errors import ConfigError, DatasetError
 from siafu.shards import ShardSet
 from siafu.verified import CLOCK_STEP_S
@@ -34,7 +34,7 @@ def edges(tmp_path_factory):
     """A million edges, 16 MB as numbers."""
     pytest.importorskip("pyarrow")
     folder = tmp_path_factory.mktemp("edges")
-    assert main([str(folder), "--vertices", "50000", "--edges", "2000000"]) == 0
+    assert list(write(folder, 50_000, 2_000_000, seed=0))[-1] == 2_000_000
     return f"{folder}?features=random:32"
 
 

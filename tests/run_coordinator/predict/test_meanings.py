@@ -12,9 +12,10 @@ import pytest
 import siafu
 from graph_data.prepare import prepare
 from run_coordinator import api
-from run_coordinator.predict import Predictions, predict_to
+from run_coordinator.predict import Predictions
 from run_coordinator.predict.meanings import Meanings
 from run_coordinator.run import Run
+from siafu.__main__ import main
 from siafu.errors import ConfigError
 from siafu.graph import Graph
 from siafu.models import ModelSpec
@@ -117,7 +118,8 @@ def test_words_are_the_runs_where_the_graph_has_no_labels(run: Run, tmp_path: Pa
     prepare(bare, tmp_path / "bare", directed=True)
     result = siafu.predict(run, graph=str(tmp_path / "bare"))
     assert result.result["scores"] is None
-    predict_to(tmp_path / "p.csv", run, graph=str(tmp_path / "bare"))
+    words = ["predict", str(run.dir), "--graph", str(tmp_path / "bare"), "--out", str(tmp_path / "p.csv"), "--quiet"]
+    assert main(words) == 0
     words = [line.split(",")[1] for line in (tmp_path / "p.csv").read_text().splitlines()[1:]]
     assert result.classes is not None
     assert words == [WORDS[c] for c in result.classes]

@@ -20,7 +20,8 @@ import pytest
 import siafu
 from run_coordinator import live_status, run_directory
 from run_coordinator.actions import Status
-from run_coordinator.watch import MOST_POINTS, Folder, newest_tasks, steps, thinned
+from run_coordinator.curves import MOST_POINTS, thinned
+from run_coordinator.watch import Folder, newest_tasks, steps
 from run_coordinator.watch.newest_tasks import timeline
 from run_coordinator.watch.server import Server, finite
 from siafu.__main__ import main

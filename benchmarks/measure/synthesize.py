@@ -1,5 +1,4 @@
-"""Writes a large random edge list in bounded memory:
-``python -m graph_data.stream.synthesize OUT --vertices N --edges E``.
+"""Writes a large random edge list in bounded memory.
 
 Each edge is listed once, in one direction. Its source is drawn by a power law; its target half of the time from the
 same community, else like the source. Ids are vertex numbers, scattered by a bijection: they tell nothing of either. A
@@ -8,9 +7,6 @@ block of edges depends on the seed and its own number alone.
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,24 +69,3 @@ def write(out: Path, num_vertices: int, num_edges: int, seed: int) -> Iterator[i
                 writer.write_table(pa.table(dict(zip(("src", "dst"), ends, strict=True)), schema), row_group_size=BLOCK)
                 done += count
                 yield done
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m graph_data.stream.synthesize", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("out", type=Path, help="folder for the files")
-    parser.add_argument("--vertices", type=int, required=True)
-    parser.add_argument("--edges", type=int, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args(argv)
-    start, shown = time.monotonic(), 0
-    for done in write(args.out, args.vertices, args.edges, args.seed):
-        if done - shown >= args.edges // 20 or done == args.edges:
-            print(f"{done:,} edges, {done / (time.monotonic() - start) / 1e6:.1f} M/s", file=sys.stderr)
-            shown = done
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
