@@ -23,7 +23,7 @@ from gpu_baselines.clock import Clock
 from gpu_baselines.graph import AttentionEdges, Propagate, with_loops
 from gpu_baselines.group import Group
 from gpu_baselines.masks import Masks
-from gpu_baselines.part import dense
+from gpu_baselines.part import Scales, dense
 from siafu import ops
 from siafu.shards import Edges, Shard
 from siafu.sparse import Array, SparseRows
@@ -173,7 +173,7 @@ class Block:
         vertices: Array,
         num_targets: int,
         edges: Edges,
-        scales: BlockScales,
+        scales: Scales,
         masks: Masks,
         step: int,
         threads: int,
@@ -209,32 +209,6 @@ class Block:
         return X if mask is None else X * mask
 
 
-@dataclass(frozen=True, eq=False)
-class BlockScales:
-    """As ``gpu_baselines.part.Scales``, of a block: rule 2's factor is in ``target``."""
-
-    target: Tensor | None  # [n_t]
-    source: Tensor | None  # [n_s]
-    own: Tensor | None  # [n_t]
-
-    @classmethod
-    def of(
-        cls, aggregation: str, degree: Array, found: Neighbours, device: torch.device, dtype: torch.dtype
-    ) -> BlockScales:
-        """degree: float64 [n_s], weighted in-degrees in the whole graph; aggregation: "gcn" or "mean"."""
-        n = len(found.degree)
-        stands_for = found.degree / np.maximum(found.drawn, 1)  # [n_t]
-
-        def made(values: Array) -> Tensor:
-            return torch.from_numpy(values).to(device, dtype)
-
-        if aggregation == "gcn":
-            root = 1 / np.sqrt(degree + 1)
-            return cls(made(root[:n] * stands_for), made(root), made(root[:n] ** 2))
-        assert aggregation == "mean", aggregation
-        return cls(made(stands_for / np.where(degree[:n] > 0, degree[:n], np.inf)), None, None)
-
-
 def blocks(
     store: Store, seeds: Array, fanouts: Sequence[int], aggregation: str, masks: Masks, step: int, threads: int = 1
 ) -> tuple[list[Block], Tensor]:
@@ -253,7 +227,8 @@ def blocks(
     for neighbours, targets, sources in zip(found, sizes[:-1], sizes[1:], strict=True):
         column = order[np.searchsorted(vertices, neighbours.sources, sorter=order)].astype(np.int32)
         indptr = np.concatenate([[0], np.cumsum(neighbours.drawn)]).astype(np.int64)
-        scales = BlockScales.of(aggregation, degree[:sources], neighbours, masks.device, masks.dtype)
+        stands_for = neighbours.degree / np.maximum(neighbours.drawn, 1)  # rule 2
+        scales = Scales.of(aggregation, degree[:sources], targets, masks.device, masks.dtype, stands_for)
         edges = Edges(indptr, column, neighbours.weight)
         made.append(Block(vertices[:sources], targets, edges, scales, masks, step, threads))
     return made[::-1], features

@@ -90,16 +90,5 @@ class Cagnet:
         pass
 
     def _loaded(self, lane: Lane) -> Part:
-        run, manifest = self.run, self.run.shards.manifest
-        return load(
-            run.shards.partition(self._grid.block),
-            self._grid.column,
-            models.build(run.spec).aggregate,
-            edge_types=manifest.edge_types,
-            lane=lane,
-            split=run.config.data.split,
-            num_train=run.spec.num_train,
-            device=run.device,
-            dtype=run.dtype,
-            threads=run.threads,
-        )
+        shards = self.run.shards
+        return load(self.run, shards.partition(self._grid.block), lane, self._grid.column, shards.manifest.edge_types)
