@@ -21,7 +21,7 @@ from gpu_baselines.bag import Bag, features
 from gpu_baselines.clock import Clock
 from gpu_baselines.graph import AttentionEdges, with_loops
 from gpu_baselines.group import Group
-from gpu_baselines.halos.codec import Codec, Plain, Stream
+from gpu_baselines.halos.codec import Codec, Stream
 from gpu_baselines.masks import Masks
 from gpu_baselines.part import Part
 
@@ -109,7 +109,7 @@ class Routes:
 
     def __init__(self, part: Part, group: Group, clock: Clock, codec: Codec | None = None, kind: str = "halo"):
         """``kind``: under which the traffic of forward passes is counted."""
-        self.part, self.group, self.codec = part, group, codec or Plain()
+        self.part, self.group, self.codec = part, group, codec or Codec()
         self._clock, self._kind = clock, kind
 
     @property
