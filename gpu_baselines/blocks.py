@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from gpu_baselines.adjacency import Half, columns
-from gpu_baselines.bag import Bag, features
+from gpu_baselines.bag import Bag, dropped, features
 from gpu_baselines.clock import Clock
 from gpu_baselines.graph import AttentionEdges
 from gpu_baselines.group import Group
@@ -145,11 +145,7 @@ class BlockGraph:
         self._edges: AttentionEdges | None = None
 
     def drop(self, X: Any, key: int | None) -> Any:
-        if key is None or not self._masks.p:
-            return X
-        if isinstance(X, Bag):
-            return X.dropped(self._masks, self.part.vertices, epoch=self.epoch, key=key)
-        return _times(X, self._mask(self.part.vertices, X.shape[1], key))
+        return dropped(X, self._masks, self.part.vertices, epoch=self.epoch, key=key)
 
     def gather(self, layer: int, H: Any, key: int | None = None) -> Any:
         if H is not self.features:

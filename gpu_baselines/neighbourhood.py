@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gpu_baselines.adjacency import Adjacency
+from gpu_baselines.bag import dropped
 from gpu_baselines.clock import Clock
 from gpu_baselines.graph import AttentionEdges, Propagate, with_loops
 from gpu_baselines.group import Group
@@ -203,10 +204,7 @@ class Block:
         return AttentionEdges(*ends, weight, ids, n, len(self._vertices))
 
     def _dropped(self, X: Tensor, key: int | None) -> Tensor:
-        if key is None:
-            return X
-        mask = self._masks(self._vertices[: len(X)], X.shape[1], epoch=self.epoch, key=key)
-        return X if mask is None else X * mask
+        return dropped(X, self._masks, self._vertices[: len(X)], epoch=self.epoch, key=key)
 
 
 def blocks(
