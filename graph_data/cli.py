@@ -161,7 +161,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with the same means and deviations",
     )
     parser.add_argument("--memory", metavar="LIMIT", help="memory limit, such as 6GiB or 500MB [60%% of free memory]")
-    parser.add_argument("--stream", action="store_true", help="sort on disk, whatever the size")
+    parser.add_argument("--stream", action="store_true", help="sort on disk, even a graph that fits into memory")
     source_flags.add_to(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object with the manifest's counts")
     show_few(parser, BRIEF, COMMON)

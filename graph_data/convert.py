@@ -45,11 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu convert SOURCE --to FORMAT --out DIR [--tidy] [--parts P --partitioner NAME]"
     parser.description = "Write a graph in another format, such as npz, CSV, Parquet, PyG or DGL."
     parser.epilog = EXAMPLES
-    parser.add_argument("source", metavar="SOURCE", help="as for siafu prepare")
+    parser.add_argument("source", metavar="SOURCE", help="graph to write; any source of siafu prepare")
     parser.add_argument("--to", required=True, metavar="|".join(SINKS), help="the format")
-    parser.add_argument("--out", required=True, metavar="DIR", help="a folder that is not there yet, or empty")
+    parser.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
     parser.add_argument(
-        "--tidy", action="store_true", help="the edges that siafu trains on: symmetric, merged, no self-loops"
+        "--tidy", action="store_true", help="write the edges that siafu trains on: symmetric, merged, no self-loops"
     )
     parser.add_argument("--directed", action="store_true", help="with --tidy: keep edge directions")
     parser.add_argument("--parts", type=int, default=0, metavar="P", help="bsnap: write parts_P/graph.bsnap.parts too")
@@ -57,9 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--partitioner",
         default="metis",
         metavar="|".join(PARTITIONERS),
-        help="with --parts: who owns which vertex [metis]",
+        help="with --parts: how vertices are assigned to partitions [metis]",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="with --parts: of the partitioner [0]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="with --parts: seed of the partitioner [0]")
     parser.add_argument("--json", action="store_true", help="print one JSON object with the counts")
     source_flags.add_to(parser)
 

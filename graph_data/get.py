@@ -28,9 +28,9 @@ from siafu import extras
 from siafu.errors import ConfigError, DownloadError
 from siafu.parser import offer
 
-EXAMPLES = f"""Without NAME it lists what there is. NAME.npz is written to the folder that ${DATA_VARIABLE} names,
-else to data/: there the other commands find NAME. A download that was stopped goes on where it was;
-every file is checked against the published bytes. {" and ".join(OGB)} need the package ogb.
+EXAMPLES = f"""Without NAME it lists all graphs. It writes NAME.npz to the folder ${DATA_VARIABLE}, else to data/, where
+other commands find NAME. It continues a stopped download, and compares every file with its published hash.
+{" and ".join(OGB)} need the package ogb.
 
 examples:
   siafu get
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu get [NAME] [--json]"
     parser.description = "Fetch a public graph and convert it to NAME.npz in the data folder."
     parser.epilog = EXAMPLES
-    name = parser.add_argument("name", nargs="?", default="", metavar="NAME", help="the graph; default: list them")
+    name = parser.add_argument("name", nargs="?", default="", metavar="NAME", help="the graph [list all graphs]")
     offer(name, [*graphs(), *OGB])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

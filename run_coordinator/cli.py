@@ -24,6 +24,7 @@ from siafu.parser import mark, offer, show_few
 from siafu.pricing.meter import BUDGET, LIMITS
 from siafu.progress import Display, dollars, summary, written
 from siafu.run_files import CONFIG
+from siafu.setting import types_of
 
 #: Config section -> title of its flags.
 GROUPS = {
@@ -92,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     again.add_argument(
         "--data-seeds",
         action="store_true",
-        help="also count data.seed up: another split (if the graph has none) and other partitions",
+        help="also increase data.seed: new partitions, and a new split if the graph has none of its own",
     )
     add_jobs(again)
     parser.add_argument(
@@ -299,5 +300,5 @@ def _choices(key: str, of: type[Config]) -> tuple[str, ...]:
     """The values of a setting that has a list of them."""
     section, _, field = key.partition(".")
     attribute = "lambdas" if section == "lambda" else section
-    hint = typing.get_type_hints(type(getattr(of(), attribute)))[field]
+    hint = types_of(type(getattr(of(), attribute)))[field]
     return tuple(map(str, typing.get_args(hint))) if typing.get_origin(hint) is typing.Literal else ()

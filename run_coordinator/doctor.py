@@ -87,7 +87,7 @@ def _examine_files(args: argparse.Namespace) -> int:
     console = Console(highlight=False, markup=False, soft_wrap=True)
     for check in checks:
         _line(console, "ok" if check.ok else "FAIL", check.what, check.found)
-    console.print("all is as it was written" if ok else "something is damaged: see FAIL above")
+    console.print("no damage found" if ok else "something is damaged: see FAIL above")
     return 0 if ok else 1
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from graph_data.source_flags import OPTIONS, SOURCE_FLAGS
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
-from siafu.setting import Setting
+from siafu.setting import Setting, types_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -91,4 +91,4 @@ def _field(key: str) -> tuple[Any, Any]:
     """Type and default of a "section.key"."""
     section, _, name = key.partition(".")
     held = getattr(BaselineConfig(), "lambdas" if section == "lambda" else section)
-    return typing.get_type_hints(type(held))[name], getattr(held, name)
+    return types_of(type(held))[name], getattr(held, name)

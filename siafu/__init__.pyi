@@ -143,10 +143,10 @@ def train(
     seed: seed of initial weights and dropout masks
     mode: how far steps overlap; async: gathers may read stale rows
     staleness: async: epochs that an interval may be ahead of the slowest
-    intervals: intervals per graph server; 0: as many as keep it busy, at most 16
+    intervals: intervals per graph server; 0: enough to keep it busy, at most 16
     stale_gradients: async: what to do with gradient rows not refreshed in this epoch
     stale_rows: async: what to do with activation rows not refreshed in this epoch
-    eval_every: epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs
+    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     target_acc: stop at this validation accuracy; 0: never
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
     stop_on: validation result that decides patience and the best epoch
@@ -161,7 +161,7 @@ def train(
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
     checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
     keep: number of newest checkpoints to keep
-    restarts: restarts after failures in a row without a finished epoch in between; 0: none
+    restarts: restarts in a row without a finished epoch between them; 0: none
     on: where servers run: this machine, a Ray cluster, or machines of siafu deploy
     budget: stop, with a checkpoint, before the run costs more than this; 0: no limit
     max_time: stop, with a checkpoint, before the run takes longer than this; 0: no limit
@@ -286,10 +286,10 @@ def repeat(
     seed: seed of initial weights and dropout masks
     mode: how far steps overlap; async: gathers may read stale rows
     staleness: async: epochs that an interval may be ahead of the slowest
-    intervals: intervals per graph server; 0: as many as keep it busy, at most 16
+    intervals: intervals per graph server; 0: enough to keep it busy, at most 16
     stale_gradients: async: what to do with gradient rows not refreshed in this epoch
     stale_rows: async: what to do with activation rows not refreshed in this epoch
-    eval_every: epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs
+    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     target_acc: stop at this validation accuracy; 0: never
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
     stop_on: validation result that decides patience and the best epoch
@@ -304,7 +304,7 @@ def repeat(
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
     checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
     keep: number of newest checkpoints to keep
-    restarts: restarts after failures in a row without a finished epoch in between; 0: none
+    restarts: restarts in a row without a finished epoch between them; 0: none
     on: where servers run: this machine, a Ray cluster, or machines of siafu deploy
     budget: stop, with a checkpoint, before the run costs more than this; 0: no limit
     max_time: stop, with a checkpoint, before the run takes longer than this; 0: no limit
@@ -428,10 +428,10 @@ def search(
     warm_start: start from the weights of a model.safetensors or a run; empty: random weights
     mode: how far steps overlap; async: gathers may read stale rows
     staleness: async: epochs that an interval may be ahead of the slowest
-    intervals: intervals per graph server; 0: as many as keep it busy, at most 16
+    intervals: intervals per graph server; 0: enough to keep it busy, at most 16
     stale_gradients: async: what to do with gradient rows not refreshed in this epoch
     stale_rows: async: what to do with activation rows not refreshed in this epoch
-    eval_every: epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs
+    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     target_acc: stop at this validation accuracy; 0: never
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
     stop_on: validation result that decides patience and the best epoch
@@ -446,7 +446,7 @@ def search(
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
     checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
     keep: number of newest checkpoints to keep
-    restarts: restarts after failures in a row without a finished epoch in between; 0: none
+    restarts: restarts in a row without a finished epoch between them; 0: none
     on: where servers run: this machine, a Ray cluster, or machines of siafu deploy
     budget: stop, with a checkpoint, before the run costs more than this; 0: no limit
     max_time: stop, with a checkpoint, before the run takes longer than this; 0: no limit
@@ -509,9 +509,9 @@ def resume(
     lr: learning rate
     mode: how far steps overlap; async: gathers may read stale rows
     staleness: async: epochs that an interval may be ahead of the slowest
-    intervals: intervals per graph server; 0: as many as keep it busy, at most 16
+    intervals: intervals per graph server; 0: enough to keep it busy, at most 16
     target_acc: stop at this validation accuracy; 0: never
-    eval_every: epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs
+    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
     param_servers: number of parameter servers, which hold the weights
     backend: where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu
@@ -521,7 +521,7 @@ def resume(
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
     checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
     keep: number of newest checkpoints to keep
-    restarts: restarts after failures in a row without a finished epoch in between; 0: none
+    restarts: restarts in a row without a finished epoch between them; 0: none
     budget: stop, with a checkpoint, before the run costs more than this; 0: no limit
     max_time: stop, with a checkpoint, before the run takes longer than this; 0: no limit
     security: encryption and keys on every connection; auto: on, except on loopback
@@ -625,7 +625,7 @@ def train_baseline(
     weight_decay: L2 penalty added to the gradient, as torch.optim does
     seed: seed of initial weights and dropout masks
     target_acc: stop at this validation accuracy; 0: never
-    eval_every: epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs
+    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
     stop_on: validation result that decides patience and the best epoch
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
@@ -633,8 +633,8 @@ def train_baseline(
     ranks: number of processes; each uses a GPU if there is one
     device: auto: cuda if there is a GPU
     transport: auto: nccl if every rank has its own GPU, else gloo
-    timeout_s: a rank that others wait for longer than this many seconds is lost; ten minutes until the first
-        epoch is over
+    timeout_s: seconds after which a rank that others wait for counts as lost; ten minutes until the first epoch
+        is over
     link_rate: emulated bytes per second of each rank's link; 0: no limit
     link_delay: emulated one-way delay of each link
     norm: batch: normalise hidden layers over all vertices of all ranks (SyncBN)

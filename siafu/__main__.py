@@ -37,7 +37,7 @@ VERBS = {
     "evaluate": ("run_coordinator.evaluate.cli", "compare predictions with labels: each class, confusion, calibration"),
     "export": ("run_coordinator.export.cli", "write a run's model as a PyTorch, PyG, DGL or ONNX model"),
     "runs": ("run_coordinator.past_runs.cli", "list the runs in a folder, with their scores"),
-    "watch": ("run_coordinator.watch.cli", "show runs in the browser while they go on"),
+    "watch": ("run_coordinator.watch.cli", "show runs live in the browser"),
     "compare": ("run_coordinator.past_runs.compare", "compare runs: settings that differ, scores, curves"),
     "report": ("cost_planner.report.cli", "write an HTML report of one or more runs"),
     "value": ("cost_planner.value.cli", "compare runs by value = 1 / (time x cost)"),
@@ -54,8 +54,8 @@ VERBS = {
     "logs": ("infra.verbs.logs", "print the logs of a run, by role"),
     "attach": ("infra.verbs.attach", "follow a run on AWS that another terminal started, and fetch its results"),
     "cost": ("infra.verbs.cost", "show what a run has cost, by part"),
-    "clean": ("run_coordinator.past_runs.clean", "show, and remove, prepared graphs that are kept, and old runs"),
-    "completion": ("siafu.completion", "print a script that completes siafu's words in a shell"),
+    "clean": ("run_coordinator.past_runs.clean", "show or remove cached graphs and old runs"),
+    "completion": ("siafu.completion", "print a script that completes siafu's commands in a shell"),
     "doctor": ("run_coordinator.doctor", "check what this machine can do and what is missing"),
 }
 

@@ -101,7 +101,7 @@ class Baseline:
     )
     timeout_s: float = setting(
         20.0,
-        "a rank that others wait for longer than this many seconds is lost; ten minutes until the first epoch is over",
+        "seconds after which a rank that others wait for counts as lost; ten minutes until the first epoch is over",
         flag="timeout_s",
         least=1,
         most=1_000_000,
@@ -169,8 +169,8 @@ class Baseline:
     slow_rank: int = setting(
         -1, "allreduce, gossip: rank that computes slow_factor times as long; -1: none", flag="slow_rank", least=-1
     )
-    slow_factor: float = setting(3.0, "how many times as long slow_rank computes", least=1)
-    fresh: int = setting(50, "sancus: epochs before broadcasts are skipped", least=0)
+    slow_factor: float = setting(3.0, "factor by which slow_rank computes more slowly", least=1)
+    fresh: int = setting(50, "sancus: first epochs, in which no broadcast is skipped", least=0)
     every: int = setting(2, "sancus: afterwards, rows are broadcast once in this many epochs", least=1)
     skip: float = setting(
         0.0,

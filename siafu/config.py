@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from siafu.errors import ConfigError, one_of
 from siafu.places import CORE_MB, PLACES, Place, Where
-from siafu.setting import SECONDS, Setting, check_bounds, converted, setting, settings_of
+from siafu.setting import SECONDS, Setting, check_bounds, converted, setting, settings_of, types_of
 
 if typing.TYPE_CHECKING:
     import tomllib
@@ -209,7 +209,7 @@ class Train:
     )
     intervals: int = setting(
         0,
-        "intervals per graph server; 0: as many as keep it busy, at most 16",
+        "intervals per graph server; 0: enough to keep it busy, at most 16",
         flag="intervals",
         metavar="K",
         least=0,
@@ -222,7 +222,7 @@ class Train:
     )
     freshness: float = setting(
         0.9,
-        "async: share of an interval's crossing edges that must have rows of this epoch before it gathers",
+        "async: share of an interval's edges from other intervals that must have rows of this epoch before it gathers",
         least=0,
         most=1,
     )
@@ -240,7 +240,7 @@ class Train:
     warmup_epochs: int = setting(1, "async: number of first epochs that run as pipe", least=0)
     eval_every: int = setting(
         -1,
-        "epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs",
+        "epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs",
         flag="eval_every",
         least=-1,
     )
@@ -330,8 +330,10 @@ class Lambda:
     region: str = setting("us-east-1", "AWS region of the function and the servers")
     callback_host: str = setting("", "address that functions connect to, if it is not servers.listen")
     timeout_s: float = setting(900.0, "Lambda's limit on one invocation", least=1)
-    margin_s: float = setting(10.0, "this many seconds before its invocation ends, a worker takes no new task", least=0)
-    idle_s: float = setting(2.0, "a worker leaves after this many seconds without a task", least=0.01)
+    margin_s: float = setting(
+        10.0, "seconds before the end of its invocation from which a worker takes no new task", least=0
+    )
+    idle_s: float = setting(2.0, "a worker ends after this many seconds without a task", least=0.01)
     task_timeout_s: float = setting(
         10.0, "relaunch a task after this many seconds, until similar tasks have been timed", least=0.01
     )
@@ -400,7 +402,7 @@ class Run:
     checkpoint_to: str = setting("", "also copy checkpoints to s3://bucket/prefix; empty: no copies")
     restarts: int = setting(
         3,
-        "restarts after failures in a row without a finished epoch in between; 0: none",
+        "restarts in a row without a finished epoch between them; 0: none",
         flag="restarts",
         least=0,
     )
@@ -449,7 +451,7 @@ class Cloud:
     shell: bool = setting(False, "let Session Manager reach the servers; needs one more endpoint")
     arch: Literal["arm64", "x86_64"] = setting("arm64", "processor of the function")
     reserved: int = setting(
-        100, "environments reserved for the function, which is also its maximum; 0: none reserved", least=0
+        100, "environments reserved for the function; it cannot have more; 0: none reserved", least=0
     )
     ttl_hours: float = setting(12.0, "hours until the deployment removes itself, even during a run", least=0.1)
     monthly_usd: float = setting(100.0, "AWS Budgets warns cloud.email at shares of this monthly bill", least=0)
@@ -582,7 +584,7 @@ def settings(of: type[Config] = Config) -> dict[str, Setting]:
     return {
         f"{_section_name(f.name)}.{key}": said
         for f in dataclasses.fields(of)
-        for key, said in settings_of(typing.cast("type", f.default_factory)).items()
+        for key, said in settings_of(f.default_factory).items()
     }
 
 
@@ -596,10 +598,10 @@ def parsed(key: str, value: Any) -> Any:
     ConfigError if it cannot be, or is no key."""
     section, _, name = key.partition(".")
     known = {_section_name(f.name): f.default_factory for f in dataclasses.fields(Config)}
-    hint = typing.get_type_hints(known[section]).get(name) if section in known else None
+    hint = types_of(known[section]).get(name) if section in known else None
     if hint is None:
         raise ConfigError(f"{key}: unknown key{_nearest(key)}")
-    return converted(key, value, hint, settings_of(typing.cast("type", known[section]))[name].unit)
+    return converted(key, value, hint, settings_of(known[section])[name].unit)
 
 
 def _section_name(attribute: str) -> str:
@@ -612,7 +614,7 @@ RETIRED = ("data.verify", "baseline.solver")
 
 
 def _section(name: str, cls: type, values: Mapping[str, Any]) -> Any:
-    hints = typing.get_type_hints(cls)
+    hints = types_of(cls)
     values = {key: value for key, value in values.items() if f"{name}.{key}" not in RETIRED}
     for key in values:
         if key not in hints:

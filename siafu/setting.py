@@ -14,8 +14,9 @@ import os
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 from siafu.errors import ConfigError, one_of
@@ -86,9 +87,13 @@ def setting(
     return dataclasses.field(default=default, metadata={"setting": said})
 
 
-def settings_of(section: type) -> dict[str, Setting]:
-    """By the names of a section's fields."""
+def _settings_of(section: Any) -> Mapping[str, Setting]:
     return {field.name: field.metadata["setting"] for field in dataclasses.fields(section)}
+
+
+#: By the names of a section's fields: their types, and their settings. Kept: every config asks for every setting.
+types_of: Callable[[Any], Mapping[str, Any]] = cache(typing.get_type_hints)
+settings_of: Callable[[Any], Mapping[str, Setting]] = cache(_settings_of)
 
 
 def check_bounds(section: Any, name: str) -> None:

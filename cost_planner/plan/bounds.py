@@ -89,9 +89,9 @@ class Floors:
         return max(float(floor), self.epoch_path_s())
 
     def by_resource(self) -> dict[str, float]:
-        """Seconds, of those that have any work; "one interval's way" is rule 2's."""
+        """Seconds, of those that have any work; "critical path" is rule 2's."""
         sums = zip(RESOURCES, self.table.sum(axis=0), strict=True)
-        return {**{name: float(found) for name, found in sums if found}, "one interval's way": self.epoch_path_s()}
+        return {**{name: float(found) for name, found in sums if found}, "critical path": self.epoch_path_s()}
 
     @property
     def limit(self) -> str:

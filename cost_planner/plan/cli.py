@@ -45,15 +45,15 @@ COMMON = (
 )
 
 EXAMPLES = """examples:
-  siafu plan cora --epochs 100                        a source of siafu train, or shards
+  siafu plan cora --epochs 100                        plan for a source of siafu train, or for shards
   siafu plan follows.csv --features users.csv --labels users.csv#job
   siafu plan shards/mine --within-time 2h --within-usd 20
   siafu plan --vertices 65.6M --edges 3.6B --features 32 --classes 50 --model gcn --hidden 32
-  siafu plan cora --like runs/20261122-cora-gcn-pipe  as many epochs as this run needed
+  siafu plan cora --like runs/20261122-cora-gcn-pipe  with the number of epochs that this run needed
   siafu plan shards/mine --backend cpu --instance c7gn.2xlarge,c8gn.2xlarge --servers 4,8
   siafu plan shards/mine --backend cpu,vanilla        CPUs, or one machine with GPUs; GPU speeds are from data sheets
   siafu plan --calibrate                              measure this machine: minutes
-  siafu plan cora --here                              on this machine too: epochs and memory
+  siafu plan cora --here                              also predict runs on this machine
   siafu plan --check runs/20261122-cora-gcn-pipe      a finished run: predicted beside measured
 
 Nothing is rented. --edges counts an undirected edge twice.
@@ -134,7 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--why",
         action="store_true",
-        help="show what the answer rests on: memory, quotas, Lambdas, GPUs, assumptions with their sources",
+        help="also show memory, quotas, Lambdas, GPUs, and all assumptions with their sources",
     )
     group.add_argument(
         "--plot",
@@ -152,7 +152,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=[],
         metavar="RUN",
-        help="show finished runs beside what they would have been predicted to take, and nothing else",
+        help="only compare finished runs with their predictions",
     )
     group = parser.add_argument_group("prices and speeds")
     prices.add_argument(group)

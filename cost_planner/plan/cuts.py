@@ -18,7 +18,7 @@ def of(asked: Asked, best: Predicted) -> list[str]:
     low, high = (_seconds(asked, best, cut) for cut in (LOW_CUT, HIGH_CUT))
     return [
         f"The cut is not known: with {LOW_CUT:g} of the edges between servers instead of {asked.graph.cut:g}, "
-        f"option 1 {_words(low)}, with {HIGH_CUT:g} it {_words(high)} (siafu prepare --parts cuts it, --cut tells)."
+        f"option 1 {_words(low)}, with {HIGH_CUT:g} it {_words(high)} (siafu prepare --parts counts it, --cut sets it)."
     ]
 
 

@@ -106,6 +106,7 @@ class Counts:
     filled: float = 1.0  # of the features, gathered once, the share that is stored; 1: they are dense
     crossing: float = 1.0  # edges from a ghost, on average
     judged: float = 1.0  # share of the vertices that evaluations judge
+    inductive: bool = False  # training gathers along edges between training vertices alone
 
     @classmethod
     def of(cls, manifest: Manifest, split: int = 0) -> Counts:
@@ -123,6 +124,7 @@ class Counts:
             filled,
             sum(entry.cut_edges for entry in entries) / max(1, sum(entry.ghosts_in for entry in entries)),
             reach.share_that_counts(manifest, split, Lane.EVAL),
+            manifest.edge_types == "inductive",
         )
 
 
@@ -168,14 +170,17 @@ def work_of(
 
     train = model.spec.num_train / (counts.parts * counts.vertices) if lane is Lane.TRAIN else counts.judged
     judged = views.share_that_feeds(train)
-    feeding = views.share_that_feeds(reach.share_that_feeds(train, counts.edges / max(1.0, counts.vertices)))
+    alone = counts.inductive and lane is Lane.TRAIN
+    edges = counts.edges * train**2 if alone else counts.edges  # assumed: training vertices lie anywhere
+    degree = counts.edges / max(1.0, counts.vertices)
+    feeding = views.share_that_feeds(train if alone else reach.share_that_feeds(train, degree))
     if card is not None:  # all edges are gathered along, and all rows read
         feeding = judged = 1.0
 
     def passed(step: Step) -> float:
         """Edges that a gather passes along."""
-        share = views.share_of_loss(train) if step.of_loss and card is None else 1.0
-        return share * counts.edges / intervals
+        share = views.share_of_loss(train) if step.of_loss and card is None and not alone else 1.0
+        return share * edges / intervals
 
     def tensor(step: Step) -> StepWork:
         times = 1 + step.has_gradient * (1 + bool(step.writes))  # nobody wants the gradient of features

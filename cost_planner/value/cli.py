@@ -50,9 +50,9 @@ contenders:
 Add settings KEY=VALUE after a contender: KEY is a flag without --, a section.key, or s for --staleness.
 
 Contenders train one after the other, seed by seed, until the validation score reaches the target. After an
-interruption, repeat the command to continue. A contender that fails is listed; the others go on. What all runs of a
-contender spent is divided by the number that reached the target. A claim needs 5 seeds of each contender (--runs 5).
-A run on this machine is charged the price of the --as type for every server.
+interruption, repeat the command to continue. A contender that fails is listed, and the others continue. Time and
+cost are sums over a contender's runs, divided by the number of runs that reached the target. A claim needs 5 seeds of
+each contender (--runs 5). Each server on this machine is charged the price of the --as type.
 """
 
 
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="first try N learning rates around --lr for each contender, with another seed; each then has its best",
+        help="first find each contender's best of N learning rates around --lr, with another seed",
     )
     judge.add_arguments(
         parser,

@@ -19,6 +19,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import mean, median
 from typing import Any
 
@@ -53,7 +54,7 @@ def add_arguments(parser: ArgumentParser, *, target: str, as_gpu: str) -> None:
         dest="stand_in",
         default=STAND_IN,
         metavar="INSTANCE",
-        help=f"EC2 type whose price a graph server on this machine is charged [{STAND_IN}]",
+        help=f"EC2 type whose price is charged for a graph server on this machine [{STAND_IN}]",
     )
     group.add_argument(
         "--as-param", default="", metavar="INSTANCE", help="the same for a parameter server [cloud.param_instance]"
@@ -90,6 +91,7 @@ class StandIn:
             "vcpus": self.vcpus,
         }
 
+    @lru_cache(maxsize=256)  # noqa: B019  # asked for every evaluation of a run that is drawn
     def priced(self, config: Config) -> Config:
         """The config of the same run on those machines; of one that ran on AWS, its own."""
         if config.run.on == "aws":

@@ -95,7 +95,7 @@ def _of_edges(s: Structure, degrees: Degrees) -> list[str]:
     found = []
     if s.isolated:
         found.append(
-            f"{s.isolated:,} of {s.vertices:,} vertices have no neighbour: their features alone tell their labels"
+            f"{s.isolated:,} of {s.vertices:,} vertices have no neighbour: only their features predict their labels"
         )
     if s.self_loops:
         found.append(f"{s.self_loops:,} self-loops are dropped: a model adds its own")
@@ -106,8 +106,8 @@ def _of_edges(s: Structure, degrees: Degrees) -> list[str]:
         found.append(f"{s.reciprocity:.0%} of the edges run both ways: all will, unless --directed keeps directions")
     if s.largest_component < FEW_PARTS * s.vertices:
         found.append(
-            f"{s.components:,} components, the largest of {s.largest_component / s.vertices:.0%} of the vertices: "
-            "nothing is learned along edges that are not there"
+            f"{s.components:,} components, the largest with {s.largest_component / s.vertices:.0%} of the vertices: "
+            "no messages pass between components"
         )
     if degrees.top_share > HUBS:
         found.append(
@@ -129,15 +129,15 @@ def _of_labels(s: Structure, labels: Labels) -> list[str]:
     adjusted = labels.homophily.adjusted
     if labels.target == "classes" and adjusted is not None and adjusted < APART:
         found.append(
-            f"neighbours seldom share a class (adjusted homophily {adjusted:.2f}): --model sage keeps a vertex apart "
-            "from them; compare with a model of features alone"
+            f"neighbours seldom share a class (adjusted homophily {adjusted:.2f}): --model sage has separate weights "
+            "for a vertex and its neighbours; compare with a model without edges"
         )
     if labels.target == "classes" and len(labels.counts) > 1:
         most, least = labels.counts[0], labels.counts[-1]
         if most.vertices > UNEVEN * least.vertices:
             found.append(
-                f"class {most.name} has {most.vertices:,} vertices, class {least.name} {least.vertices:,}: accuracy "
-                "hardly sees the small ones"
+                f"class {most.name} has {most.vertices:,} vertices, class {least.name} has {least.vertices:,}: "
+                "accuracy hardly depends on small classes; see siafu evaluate"
             )
     return found
 
@@ -158,8 +158,8 @@ def _of_splits(labels: Labels) -> list[str]:
             if not getattr(split, role):
                 what = {
                     "train": "nothing to train on",
-                    "val": "no epoch is the best: stop by --epochs",
-                    "test": "nothing is measured in the end",
+                    "val": "no epoch can be chosen as the best: set --epochs",
+                    "test": "the model gets no test score",
                 }[role]
                 found.append(f"split {number} has no {role} vertex: {what}")
         if split.classes_without_train and split.train:
@@ -175,14 +175,14 @@ def _of_twins(s: Structure, labels: Labels, twins: Twins) -> list[str]:
         return []
     found, tested = [], labels.splits[0].test
     for copies, what in (
-        (twins.neighbours, "the same label and the same targets of edges"),
-        (twins.features, "the same features"),
+        (twins.neighbours, "label and targets of edges"),
+        (twins.features, "features"),
     ):
         leaked = copies.in_train[0]
         if leaked > COPIED * tested:
             found.append(
-                f"{copies.vertices:,} of {s.vertices:,} vertices have a twin, {what} as another one; {leaked:,} of "
-                f"{tested:,} test vertices have theirs in training: scores flatter models that remember"
+                f"{copies.vertices:,} of {s.vertices:,} vertices have the same {what} as another vertex; "
+                f"{leaked:,} of {tested:,} test vertices duplicate a training vertex: test scores may be too high"
             )
     return found
 
@@ -190,21 +190,23 @@ def _of_twins(s: Structure, labels: Labels, twins: Twins) -> list[str]:
 def _of_features(s: Structure, features: Features, twins: Twins) -> list[str]:
     found = []
     if features.kind.startswith("random:"):
-        found.append(f"features are {features.kind}, the source has none: only edges tell anything of a vertex")
+        found.append(f"features are {features.kind}, the source has none: only edges carry information")
     if twins.zero_features:
         found.append(
-            f"{twins.zero_features:,} of {s.vertices:,} vertices have features of zeros: only "
-            "neighbours tell them apart"
+            f"{twins.zero_features:,} of {s.vertices:,} vertices have only zeros as features: "
+            "only their neighbours predict their labels"
         )
     if features.constant_columns:
         found.append(
-            f"{features.constant_columns:,} of {features.columns:,} feature columns are constant: they tell nothing"
+            f"{features.constant_columns:,} of {features.columns:,} feature columns are constant: "
+            "they carry no information"
         )
     if features.kind in ("binary", "counts") and features.columns > 1:
         found.append(f"features are {features.kind}, not normalised: try --feature-norm row")
     elif features.kind == "real" and features.largest_deviation > SCALES * features.smallest_deviation > 0:
         found.append(
-            f"feature columns vary between {features.smallest_deviation:.2g} and {features.largest_deviation:.2g}: "
+            f"feature columns have standard deviations from {features.smallest_deviation:.2g} to "
+            f"{features.largest_deviation:.2g}: "
             "try --feature-norm standard"
         )
     return found

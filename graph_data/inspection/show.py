@@ -68,9 +68,9 @@ def _sections(report: Report) -> dict[str, list[tuple[str, str]]]:
                 "values",
                 f"{f.zeros:.1%} are zero; {f.min:.4g} to {f.max:.4g}; {f.constant_columns:,} columns are constant",
             ),
-            ("deviation of columns", f"{f.smallest_deviation:.3g} to {f.largest_deviation:.3g}"),
+            ("standard deviation of columns", f"{f.smallest_deviation:.3g} to {f.largest_deviation:.3g}"),
         ],
-        "Twins": [
+        "Duplicates": [
             ("same label and targets", _copies(t.neighbours.vertices, t.neighbours.in_train)),
             ("same features", _copies(t.features.vertices, t.features.in_train)),
             ("same features and targets", _copies(t.both.vertices, t.both.in_train)),
@@ -86,7 +86,7 @@ def _label_facts(report: Report) -> list[tuple[str, str]]:
         "labels": "labels, any number per vertex",
         "numbers": "number(s) per vertex",
     }
-    found = [("what they are", f"{labels.classes:,} {many[labels.target]}; {labels.labelled:,} vertices have one")]
+    found = [("type", f"{labels.classes:,} {many[labels.target]}; {labels.labelled:,} vertices have one")]
     for number, (least, mean, most, deviation) in enumerate(labels.numbers):
         found.append((f"column {number}", f"{least:.4g} to {most:.4g}, mean {mean:.4g}, deviation {deviation:.4g}"))
     terms = [
@@ -99,7 +99,7 @@ def _label_facts(report: Report) -> list[tuple[str, str]]:
 
 
 def _copies(vertices: int, in_train: tuple[int, ...]) -> str:
-    leaked = f"; {in_train[0]:,} test vertices have theirs in training" if in_train else ""
+    leaked = f"; {in_train[0]:,} test vertices duplicate a training vertex" if in_train else ""
     return f"{vertices:,} vertices{leaked if vertices else ''}"
 
 
@@ -159,7 +159,7 @@ def _classes(report: Report) -> Table:
 
 def _splits(report: Report) -> Table:
     table = _table("Splits")
-    for name in ("", "train", "val", "test", "in none", "classes without train", "twins in train"):
+    for name in ("", "train", "val", "test", "in none", "classes without train", "duplicates in train"):
         table.add_column(name, justify="right")
     for number, split in enumerate(report.labels.splits):
         cells = (split.train, split.val, split.test, split.unused, split.classes_without_train)
@@ -168,7 +168,7 @@ def _splits(report: Report) -> Table:
 
 
 def _warnings(report: Report) -> Table:
-    table = _table("Worth knowing")
+    table = _table("Warnings")
     table.title_style = "bold yellow"
     table.show_header = False
     table.add_column(style="yellow", width=1)

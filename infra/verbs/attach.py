@@ -17,7 +17,7 @@ from siafu.progress import Display, summary
 from siafu.run_files import Result, write_result
 
 EXAMPLES = """examples:
-  siafu attach                                           to the newest run
+  siafu attach                                           follow the newest run
   siafu attach 20261121-060000-digits-gcn-pipe-0a1b2c
   siafu attach RUN --run-dir runs/mine --json
 """
@@ -26,10 +26,10 @@ EXAMPLES = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Follow a run on a deployment to its end and fetch its run directory. Ctrl-C ends the run."
     parser.epilog = EXAMPLES
-    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="as siafu status calls it; else the newest")
-    parser.add_argument("--run-dir", metavar="DIR", help="where its files go [runs/RUN]")
+    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="a run's name in siafu status [the newest]")
+    parser.add_argument("--run-dir", metavar="DIR", help="folder for the run's files [runs/RUN]")
     parser.add_argument("--json", action="store_true", help="print one JSON object with the result")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
     add_config(parser)
 
 

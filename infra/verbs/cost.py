@@ -29,12 +29,12 @@ from siafu.run_files import CONFIG, METRICS, RESULT, Record, Result
 FILES = (CONFIG, METRICS, RESULT)
 
 EXAMPLES = """examples:
-  siafu cost                                          of the newest directory in runs/
+  siafu cost                                          the newest run in runs/
   siafu cost runs/20261121-060000-digits-gcn-pipe
-  siafu cost 20261121-060000-digits-gcn-pipe-0a1b2c   of a deployment's, as siafu status calls it
+  siafu cost 20261121-060000-digits-gcn-pipe-0a1b2c   a run on a deployment, by its name in siafu status
   siafu cost RUN --json
-  siafu cost --refresh-prices today.csv               asks AWS; needs credentials
-  siafu cost RUN --prices today.csv                   what it would cost today
+  siafu cost --refresh-prices today.csv               write AWS's prices of today; needs credentials
+  siafu cost RUN --prices today.csv                   its cost at these prices
 """
 
 
@@ -42,7 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Show what a run has cost: Lambda's requests and GB-seconds, servers by the second."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "run", nargs="?", default="", metavar="RUN", help="a run directory, or as siafu status calls it"
+        "run",
+        nargs="?",
+        default="",
+        metavar="RUN",
+        help="a run directory, or a run's name in siafu status [the newest in runs/]",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     prices.add_argument(parser)
@@ -50,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--refresh-prices",
         default="",
         metavar="FILE",
-        help="no run: write today's prices of lambda.region to FILE, from AWS's Price List API and EC2's spot prices",
+        help="only write today's prices in lambda.region to FILE, from AWS's Price List API and EC2's spot prices",
     )
     add_config(parser)
 

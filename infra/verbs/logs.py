@@ -30,11 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Print the logs of a run by role, from a deployment or from a run directory."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "run", nargs="?", default="", metavar="RUN", help="a run directory, or as siafu status calls it"
+        "run",
+        nargs="?",
+        default="",
+        metavar="RUN",
+        help="a run directory, or a run's name in siafu status [the newest]",
     )
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
-    parser.add_argument("--role", choices=ROLES, default="", help="of this role only")
-    parser.add_argument("--index", type=int, metavar="I", help="of this one only")
+    parser.add_argument("-f", "--follow", action="store_true", help="print new lines until the run ends")
+    parser.add_argument("--role", choices=ROLES, default="", help="only this role")
+    parser.add_argument("--index", type=int, metavar="I", help="with --role: only the server with this number")
     add_config(parser)
 
 
@@ -44,8 +48,11 @@ def main(args: argparse.Namespace) -> int:
     wanted = _pattern(args.role, args.index)
     local = Path(args.run) if args.run else None
     if local is not None and local.is_dir():
-        for name, text in _of_folder(local, wanted):
+        logs = list(_of_folder(local, wanted))
+        for name, text in logs:
             _print(name, text)
+        if not any(text for _, text in logs):
+            print(f"{local}: nothing in {', '.join(name for name, _ in logs) or 'logs/'}", file=sys.stderr)
         return 0
     _follow(config_of(args), args.run, wanted, follow=args.follow)
     return 0

@@ -16,8 +16,9 @@ from siafu.parser import offer, show_few
 from siafu.progress import Display, size, summary
 from siafu.run_files import Result
 
-EXAMPLES = """SOURCE is a source of siafu train; it is cut into as many partitions as the method needs. Shards must
-already have that number: siafu prepare SOURCE --parts R. --set baseline.KEY=VALUE sets what has no flag.
+EXAMPLES = """SOURCE is any source of siafu train. siafu cuts it into the number of partitions that the method needs;
+shards must already have this number: siafu prepare SOURCE --parts R. --set baseline.KEY=VALUE sets
+settings without a flag.
 
 examples:
   siafu baseline vanilla cora --ranks 2 --epochs 100 --json

@@ -48,11 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="directory of a run: finished, or with a checkpoint")
     parser.add_argument("--split", default="test", metavar="SPLIT", help="train, val, test or all [test]")
     parser.add_argument("--graph", default="", metavar="NEW", help="another graph with labels, as for siafu predict")
-    parser.add_argument("--plot", default="", metavar="FILE", help="also draw it: .png, .svg or .pdf")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="a setting; may be repeated"
+        "--plot", default="", metavar="FILE", help="also draw confusion, F1 and calibration: .png, .svg or .pdf"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object with all of it")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any other setting; may be repeated"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object with all results")
     parser.add_argument("--quiet", action="store_true", help="print no progress")
 
 

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("run", metavar="RUN", help="directory of a finished run")
     parser.add_argument("--to", required=True, metavar="|".join(TARGETS), help="the library")
-    parser.add_argument("--out", required=True, metavar="DIR", help="a folder that is not there yet, or empty")
+    parser.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
     parser.add_argument("--json", action="store_true", help="print one JSON object with the result")
     parser.add_argument("--quiet", action="store_true", help="print no progress")
 

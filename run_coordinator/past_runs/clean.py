@@ -30,13 +30,13 @@ from siafu.errors import ConfigError
 from siafu.progress import duration, size
 from siafu.setting import SECONDS
 
-EXAMPLES = """Without --yes nothing is removed: it says what would be. Run directories stay unless --runs names an age;
-a run that goes on always stays. So does the prepared graph that it reads, whatever --folder is.
+EXAMPLES = """Without --yes it removes nothing and shows what it would remove. It removes run directories only
+with --runs, and never a running run or the prepared graph that such a run reads, whatever --folder is.
 
 examples:
-  siafu clean                         how much the cache holds
-  siafu clean --yes                   remove it; graphs are prepared again when they are needed
-  siafu clean --older 30d --yes       of the cache, only what was not used for 30 days
+  siafu clean                         show the size of the cache
+  siafu clean --yes                   remove it; later runs prepare their graphs again
+  siafu clean --older 30d --yes       remove only graphs not used for 30 days
   siafu clean --runs 90d              also runs that began more than 90 days ago
 """
 
@@ -59,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu clean [--older AGE] [--runs AGE] [--yes] [--json]"
     parser.description = "Show, and with --yes remove, what siafu has kept: prepared graphs, and old runs."
     parser.epilog = EXAMPLES
-    parser.add_argument("--older", default="0s", metavar="AGE", help="of the cache, what was not used so long [all]")
+    parser.add_argument(
+        "--older", default="0s", metavar="AGE", help="only prepared graphs not used for this long, such as 30d [all]"
+    )
     parser.add_argument("--runs", default="", metavar="AGE", help="also runs that began so long ago: 90d")
     parser.add_argument("--folder", metavar="FOLDER", help="where run directories are [runs]")
     parser.add_argument("--yes", action="store_true", help="remove it")

@@ -15,9 +15,9 @@ from run_coordinator.past_runs import PastRun, PastRuns, Trials, columns_of, dep
 from run_coordinator.past_runs.deployments import DeployedRun
 from siafu.metrics import TITLES
 
-EXAMPLES = """A run that was broken off was killed or has crashed, or ran elsewhere: siafu resume goes on with it.
-Scores are those of the kept weights; of many seeds, mean and standard deviation.
-Runs of deployments that were made from this machine are listed too: siafu attach RUN fetches one.
+EXAMPLES = """State "broken off": the run was killed, crashed or ran elsewhere; siafu resume continues it.
+Scores are those of the best weights; for a folder of seeds, mean and standard deviation.
+Runs of deployments made from this machine are listed too: siafu attach RUN fetches one.
 
 examples:
   siafu runs
@@ -28,7 +28,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu runs [FOLDER] [--graph NAME] [--json]"
-    parser.description = "List the runs in a folder: what each trained, how far it came, what it scored and cost."
+    parser.description = "List the runs in a folder: graph, model, state, epochs, scores, time and cost."
     parser.epilog = EXAMPLES
     parser.add_argument("folder", nargs="?", default="runs", metavar="FOLDER", help="where run directories are [runs]")
     parser.add_argument("--graph", default="", metavar="NAME", help="only runs on this graph")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,8 @@ from siafu.fingerprint import differences
 from siafu.metrics import SPLITS, TITLES
 from siafu.progress import sparkline, written
 
-EXAMPLES = """Settings that all runs share are not shown. A folder of seeds (siafu train --runs K) is one column:
-mean and standard deviation. Curves of one row have one scale: its lowest and highest value.
+EXAMPLES = """It shows only settings that differ. A folder of seeds (siafu train --runs K) is one column: mean and
+standard deviation. All curves in a row share one scale, from the row's lowest to its highest value.
 
 examples:
   siafu compare runs/20261126-101500-cora-gcn-pipe runs/20261126-101700-cora-gat-pipe
@@ -30,8 +31,8 @@ examples:
 """
 #: Where a run is, not what it is.
 PLACES = ("run.dir", "data.cache_dir")
-#: Of a curve, in characters.
-WIDTH = 20
+#: Of a curve, in characters; and of a column, however narrow the terminal is.
+WIDTH, LEAST_WIDTH = 20, 8
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu compare RUN RUN [RUN ...] [--json]"
     parser.description = "Compare runs: settings that differ, scores with their spread, time, cost and curves."
     parser.epilog = EXAMPLES
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories, or those of many seeds")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run directory, or folder of seeds (siafu train --runs K)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -136,19 +139,22 @@ def as_json(columns: Sequence[Column]) -> dict[str, object]:
 
 
 def show(columns: Sequence[Column], console: Console) -> None:
+    names = list(rows(columns))
+    left = console.width - max(map(len, names)) - 2 * len(columns)  # two characters between columns
+    width = max(LEAST_WIDTH, left // len(columns))
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for column in columns:
-        table.add_column(column.name, overflow="fold")
-    for name, cells in rows(columns).items():
+        table.add_column("\n".join(textwrap.wrap(column.name, width)), overflow="fold")
+    for name, cells in rows(columns, min(width, WIDTH)).items():
         table.add_row(name, *cells)
     console.print(table)
     for note in notes(columns):
         console.print(note)
 
 
-def rows(columns: Sequence[Column]) -> dict[str, list[str]]:
-    """Name -> a cell of each column; what none has is left out."""
+def rows(columns: Sequence[Column], width: int = WIDTH) -> dict[str, list[str]]:
+    """Name -> a cell of each column, its curves so wide; what none has is left out."""
     graphs = _unless_equal([column.first.graph for column in columns])
     settings = {key: values for key, values in differing(columns).items() if not (graphs and key == "data.source")}
     title = next((TITLES[metric] for column in columns if (metric := column.first.metric)), "score")
@@ -165,8 +171,8 @@ def rows(columns: Sequence[Column]) -> dict[str, list[str]]:
         "ms per epoch": [_mean([_ms(run.epoch_s) for run in column.runs], 1) for column in columns],
         "time": [time_of(_average([run.seconds for run in column.runs])) for column in columns],
         "cost": [money_of(_average([run.usd for run in column.runs])) for column in columns],
-        "validation curve": _curves([_scores(column.first) for column in columns]),
-        "loss curve": _curves([_losses(column.first) for column in columns]),
+        "validation curve": _curves([_scores(column.first) for column in columns], width),
+        "loss curve": _curves([_losses(column.first) for column in columns], width),
     }
     return {name: cells for name, cells in told.items() if any(cell not in ("", "–") for cell in cells)}
 
@@ -208,9 +214,9 @@ def _losses(run: PastRun) -> list[float]:
     return [record["loss"] for record in run.records if record["event"] == "epoch"]
 
 
-def _curves(curves: Sequence[Sequence[float]]) -> list[str]:
+def _curves(curves: Sequence[Sequence[float]], width: int) -> list[str]:
     """On one scale: the lowest and the highest value of all."""
     finite = [value for curve in curves for value in curve if math.isfinite(value)]
     if not finite:
         return []
-    return [sparkline(curve, min(finite), max(finite), WIDTH) for curve in curves]
+    return [sparkline(curve, min(finite), max(finite), width) for curve in curves]

@@ -23,10 +23,10 @@ are in the order of the graph's vertices:
   .parquet  the same, the scores as one list (needs pyarrow)
   .npy      the scores alone: row v is vertex v
 
-Ids and classes are called as in the graph's files. Regression gives numbers; link prediction and --layer give
-embeddings. Classes and edge types of another graph are matched by name (else by number). It may lack
-some of them, or all labels, but may not have others. Another graph is prepared as the run's was, and
-standardised (feature_norm = standard) with the run's means and deviations.
+Ids and classes are written as in the graph's files. Regression gives numbers; link prediction and
+--layer give embeddings. Classes and edge types of another graph are matched by name (else by number).
+It may lack some of them, or all labels, but may not have others. Another graph is prepared as the run's
+was, and standardised (feature_norm = standard) with the run's means and deviations.
 
 examples:
   siafu predict runs/20260301-120000-cora-gcn-pipe
@@ -49,13 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--graph", default="", metavar="NEW", help="another graph with as many features, as for siafu train"
     )
     parser.add_argument(
-        "--layer", default=None, metavar="K", help="write the activations that enter layer K, from 1 on"
+        "--layer", default=None, metavar="K", help="write the activations that enter layer K (1 or more) instead"
     )
     parser.add_argument(
         "--scores", default="probabilities", metavar="KIND", help="probabilities or logits [probabilities]"
     )
     parser.add_argument("--out", default="", metavar="FILE", help=".csv, .parquet or .npy [RUN/predictions.csv]")
-    parser.add_argument("--parts", default=None, metavar="P", help="graph servers [those of the run]")
+    parser.add_argument("--parts", default=None, metavar="P", help="number of graph servers [as in the run]")
     parser.add_argument(
         "--backend", default=None, metavar="lambda|cpu|gpu", help="where tensor tasks run [as in the run]"
     )

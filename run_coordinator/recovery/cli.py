@@ -11,10 +11,10 @@ from siafu.progress import Display
 from siafu.run_files import CONFIG
 
 EXAMPLES = """examples:
-  siafu resume runs/20261122-cora-gcn-pipe                 from its newest checkpoint, as it was asked for
-  siafu resume runs/big --budget 5 --max-time 2h           limits are of the whole run, what was spent is spent
+  siafu resume runs/20261122-cora-gcn-pipe                 from its newest checkpoint, with its settings
+  siafu resume runs/big --budget 5 --max-time 2h           limits cover the whole run, with what is already spent
   siafu resume runs/big --parts 4 --param-servers 2        on other servers
-  siafu resume runs/big --epochs 400                       longer than it was asked for
+  siafu resume runs/big --epochs 400                       more epochs
 """
 
 

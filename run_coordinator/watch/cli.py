@@ -10,8 +10,8 @@ from run_coordinator.watch import Folder
 from run_coordinator.watch.server import Server
 from siafu.errors import ConfigError
 
-EXAMPLES = """The page is served to this machine alone, and only reads. From another machine, forward the port:
-ssh -L 8765:127.0.0.1:8765 HOST. Ctrl-C ends it; the runs go on. A run with siafu train --trace
+EXAMPLES = """The page changes nothing, and only this machine can open it. From another machine, forward the port:
+ssh -L 8765:127.0.0.1:8765 HOST. Ctrl-C ends the page, not the runs. A run with siafu train --trace
 also has a timeline: each task of its last two epochs.
 
 examples:
@@ -23,12 +23,16 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu watch [RUN|FOLDER] [--port N] [--no-browser]"
-    parser.description = "Show runs in the browser as they go on: curves, tasks in flight, where the time goes, cost."
+    parser.description = "Show runs live in the browser: curves, tasks in flight, where the time goes, cost."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "folder", nargs="?", default="runs", metavar="RUN|FOLDER", help="run directory, or a folder of such [runs]"
+        "folder",
+        nargs="?",
+        default="runs",
+        metavar="RUN|FOLDER",
+        help="run directory, or a folder of run directories [runs]",
     )
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="of 127.0.0.1 [a free one]")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="port on 127.0.0.1 [a free one]")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
 
 

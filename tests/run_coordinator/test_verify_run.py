@@ -82,7 +82,7 @@ def test_doctor_says_it_in_lines_or_as_json(run: Path, capsys: pytest.CaptureFix
     assert main(["doctor", str(run)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("ok    model           ")
-    assert lines[-1] == "all is as it was written"
+    assert lines[-1] == "no damage found"
     spoil(run / "model.safetensors")
     assert main(["doctor", str(run)]) == 1
     lines = capsys.readouterr().out.splitlines()

@@ -75,6 +75,11 @@ def test_with_enough_environments_they_do_not_limit():
     assert not found.limit.startswith("Lambda")
 
 
+def test_a_run_without_enough_work_for_any_resource_is_limited_by_its_critical_path():
+    floors = replace(Floors.of(plan("lambda")), travel_s=1e3)
+    assert floors.limit == "critical path"
+
+
 def test_rare_evaluations_cost_their_share():
     always, rarely, never = (Floors.of(plan("cpu", eval_every=every)).epoch_s("pipe") for every in (1, 10, 0))
     assert rarely == pytest.approx(never + (always - never) / 10)

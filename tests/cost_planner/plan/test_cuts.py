@@ -42,6 +42,7 @@ def test_the_first_row_is_told_for_a_better_cut_and_a_worse_one(best):
     (line,) = cuts.of(ASKED, best)
     low, high = minutes(line)
     assert low < best.seconds < high
+    assert line.endswith("(siafu prepare --parts counts it, --cut sets it).")
 
 
 def test_where_a_worse_cut_does_not_fit_it_says_so(best):

@@ -90,6 +90,31 @@ def test_threads_share_the_work():
     assert alone.epoch_s / shared.epoch_s == pytest.approx(4.0, rel=0.05)
 
 
+def test_a_server_waits_for_weights_as_often_as_it_asks():
+    """Its one thread has nothing else to do meanwhile."""
+
+    def epoch_s(asked: int) -> float:
+        steps, left = [], asked
+        for one, step in zip(work(), PROGRAM.steps, strict=True):
+            steps.append(replace(one, asks=step.kind in TENSOR_KINDS and left > 0))
+            left -= steps[-1].asks
+        return run(work=steps, threads=1, intervals=1, latency_s=0.5, exchange_s=0.25).epoch_s
+
+    for asked in (1, TENSOR):
+        assert epoch_s(asked) - epoch_s(0) == pytest.approx(asked * (0.5 + 0.25 + 0.5))
+
+
+def test_an_environment_asks_once_for_an_intervals_weights_that_it_holds():
+    """Of a version that a task of another interval has brought it must still ask which one is its own."""
+    steps = [replace(one, weights=0.0) for one in work()]
+    plan = {"intervals": 1, "threads": 1, "latency_s": 0.0, "exchange_s": 0.25, "work": steps}
+    layers = {step.layer for step in PROGRAM.steps if step.kind in TENSOR_KINDS}
+    gradients = sum(step.has_gradient for step in PROGRAM.steps if step.kind in TENSOR_KINDS)
+    outcome = run(**plan, environments=lambdas(count=1))
+    assert len(layers) < TENSOR
+    assert outcome.epoch_s == pytest.approx(0.25 * (len(layers) + gradients))
+
+
 def test_lambdas_hide_behind_threads():
     """pipe, plenty of environments: what is left is the graph work, but for what cannot
     begin before the last has scattered."""

@@ -105,6 +105,40 @@ def test_stages_before_the_loss_are_counted_on_the_rows_that_it_reads(trains: fl
     assert found.down == pytest.approx(rows * n * 4 * 32, rel=1e-6)
 
 
+def test_training_on_the_training_vertices_alone_is_counted_on_their_edges():
+    """data.inductive: its training lane gathers along edges between training vertices; evaluation sees all."""
+    whole = Counts.of(MANIFEST)
+    alone = Counts.of(replace(MANIFEST, edge_types="inductive"))
+    assert (whole.inductive, alone.inductive) == (False, True)
+    trains = 0.2
+    model = models.build(replace(MODEL.spec, num_train=round(trains * GRAPH.vertices)))
+    gathers, rows = replace(NOTHING, value_ns=1.0), replace(NOTHING, flop_ns=1.0)
+    for lane in Lane:
+        steps = model.program(lane).steps
+        for pc, step in enumerate(steps):
+            found, every = (work_of(CONFIG, model, c, gathers, lane)[pc].seconds for c in (alone, whole))
+            if step.gathers in model.program(lane).publisher:
+                marked = trains if step.of_loss else 1.0  # of all edges, those into training vertices
+                assert found == pytest.approx(every * (trains**2 / marked if lane is Lane.TRAIN else 1.0))
+            found, every = (work_of(CONFIG, model, c, rows, lane)[pc].seconds for c in (alone, whole))
+            if step.feeds_loss and lane is Lane.TRAIN:
+                assert found == pytest.approx(every * trains)  # of the whole graph more than half are read
+
+
+def test_a_servers_threads_ask_for_an_intervals_weights_once_an_epoch():
+    """docs/adr/0041: environments of Lambda ask for themselves, for every task as far as is known here."""
+    config = CONFIG.replace({"servers.backend": "cpu"})
+    plan = plan_of(config, MODEL.spec, Counts.of(MANIFEST), Speeds(), threads=2, link=LinkRate(1e9))
+    tensor = [(step, one) for step, one in zip(STEPS, plan.work, strict=True) if step.kind in TENSOR_KINDS]
+    assert [one.asks for _, one in tensor] == [True] + [False] * (len(tensor) - 1)
+    messages = sum(plan.param_server_s(step, replace(one, weights=0.0)) for step, one in tensor) / plan.exchange_s
+    gradients = sum(step.has_gradient for step, _ in tensor)
+    assert messages == pytest.approx(1 + gradients)
+    there = replace(plan, environments=Environments())
+    messages = sum(there.param_server_s(step, replace(one, weights=0.0)) for step, one in tensor) / plan.exchange_s
+    assert messages == pytest.approx(len(tensor) + gradients)
+
+
 def test_evaluations_are_counted_on_the_rows_that_judged_vertices_read():
     """docs/adr/0040"""
     counts = replace(Counts.of(MANIFEST), judged=0.005, crossing=3.0)

@@ -261,7 +261,7 @@ def test_what_is_odd_is_said_in_one_line_each():
     assert "features are counts, not normalised: try --feature-norm row" in text
     assert "\n" not in text
     no_test = np.where(graph.split == TEST, TRAIN, graph.split)
-    assert "split 0 has no test vertex: nothing is measured in the end" in warned(replace(graph, split=no_test))
+    assert "split 0 has no test vertex: the model gets no test score" in warned(replace(graph, split=no_test))
     assert "nothing to train on but --task link" in warned(replace(graph, labels=np.full(40, -1)))
 
 
@@ -278,9 +278,9 @@ def test_twins_in_training_are_told_with_their_count():
         labels=np.zeros(40, int),
         features=np.eye(40, dtype=np.float32),
     )
+    found = warned(both)
     assert (
-        "40 of 40 vertices have a twin, the same label and the same targets of edges as another one; 20 of 20"
-        in warned(both)
+        "40 of 40 vertices have the same label and targets of edges as another vertex; 20 of 20 test vertices" in found
     )
 
 
@@ -324,7 +324,7 @@ def test_the_report_is_readable(saved, capsys):
     out = capsys.readouterr().out
     assert "e: 3 vertices, 2 pairs of neighbours" in out
     assert "1 self-loops are dropped: a model adds its own" in out
-    assert "features are random:4, the source has none: only edges tell anything of a vertex" in out
+    assert "features are random:4, the source has none: only edges carry information" in out
 
 
 def test_a_graph_larger_than_memory_is_refused(saved, capsys):

@@ -31,6 +31,16 @@ def test_logs_of_a_run_directory_need_no_boto3(
     assert capsys.readouterr().out == "param_server 0  | updates\n"
 
 
+def test_a_run_without_a_word_in_its_logs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/graph_server-0.log").write_text("")
+    assert main(["logs", str(tmp_path)]) == 0
+    assert main(["logs", str(tmp_path), "--role", "param_server"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [f"{tmp_path}: nothing in logs/graph_server-0.log", f"{tmp_path}: nothing in logs/"]
+
+
 def test_of_a_deployment_one_line_says_what_is_missing(no_boto3: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", "20261121-digits"]) == 2
     needs = f"it needs boto3, which is not installed: {extras.install('aws')}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import siafu
 from graph_data.prepare import prepare
@@ -210,6 +212,23 @@ def test_curves_have_one_scale(tmp_path: Path) -> None:
     told = compare.rows(compare.columns_of([low, high]))
     assert told["validation curve"] == ["▁▁", "▅█"]
     assert told["loss curve"] == ["██", "▅▁"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminals_width_cuts_names_at_hyphens_and_curves_not_at_all(tmp_path: Path, width: int) -> None:
+    names = [f"20261127-12293{n}-cora-gcn-pipe" for n in range(3)]
+    found = [written(tmp_path / name, scores=tuple(k / 30 for k in range(30))) for name in names]
+    console = Console(width=width, record=True, file=io.StringIO())
+    compare.show(compare.columns_of(found), console)
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= width
+    named = {part for name in names for part in name.split("-")}
+    first = lines[: next(n for n, line in enumerate(lines) if line.startswith("validation "))]
+    assert {part for line in first for word in line.split() for part in word.split("-") if part} == named
+    (curve,) = [line for line in lines if line.startswith("validation curve")]
+    below = lines[lines.index(curve) + 1]
+    assert below.startswith("loss curve")
+    assert len(curve.split()) == 2 + 3
 
 
 def test_another_graph_of_the_same_name_and_equal_weights_are_noted(tmp_path: Path) -> None:
