@@ -34,7 +34,7 @@ GRAPH_SERVERS, PARAM_SERVERS, LAMBDAS, LAUNCHER = (
 )
 ROLES = (GRAPH_SERVERS, PARAM_SERVERS, LAMBDAS, LAUNCHER)
 
-MB = 1_000_000
+MB, GIB = 1_000_000, 2**30
 #: Private bytes of an interpreter that has imported what its role needs and done a little: measured.
 INTERPRETER_BYTES = {GRAPH_SERVERS: 37 * MB, PARAM_SERVERS: 22 * MB, LAMBDAS: 21 * MB, LAUNCHER: 40 * MB}
 #: Libraries, mapped by all processes and counted once, in equal shares: measured.

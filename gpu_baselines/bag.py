@@ -109,6 +109,16 @@ def features(rows: Rows, device: torch.device, dtype: torch.dtype, *, sparse: bo
     return Bag(mine.astype(str(dtype).removeprefix("torch.")), device)
 
 
+def dropped(X: Any, masks: Masks, vertices: Array, *, epoch: int, key: int | None) -> Any:
+    """X [n, F] of these vertices, a tensor or a bag, under the mask of that key; None: X itself."""
+    if key is None or not masks.p:
+        return X
+    if isinstance(X, Bag):
+        return X.dropped(masks, vertices, epoch=epoch, key=key)
+    mask = masks(vertices, X.shape[1], epoch=epoch, key=key)
+    return X if mask is None else X * mask
+
+
 def linear(X: Any, W: Tensor) -> Tensor:
     """X W [n, G] of a tensor, a bag, or what is left of one; differentiable in W [F, G]."""
     return X @ W if isinstance(X, Tensor) else _Product.apply(W, X)

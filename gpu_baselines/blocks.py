@@ -15,14 +15,14 @@ or not: CAGNET's way, and SANCUS'.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gpu_baselines.adjacency import Half, columns
-from gpu_baselines.bag import Bag, features
+from gpu_baselines.bag import Bag, dropped, features
 from gpu_baselines.clock import Clock
 from gpu_baselines.graph import AttentionEdges
 from gpu_baselines.group import Group
@@ -78,30 +78,16 @@ class Side:
         return Z if self.into is None else Z * self.into[:, None]
 
 
-class Carrier(Protocol):
-    """Gets other blocks' rows here. Ranks of a column call alike and in one order."""
-
-    kind: str  # under which the traffic of forward passes is counted
-
-    def __call__(self, way: Way, layer: int, rows: Tensor, wanted: list[Tensor]) -> Tensor:
-        """Gives our rows [n, F] to the others; of theirs, the wanted ones: [h', F], by block."""
-
-    def state(self) -> dict[str, Tensor]:
-        """What a checkpoint needs."""
-
-    def restore(self, state: dict[str, Tensor]) -> None: ...
-
-    def facts(self) -> dict[str, object]: ...
-
-
 class Broadcasts:
-    """Every block of the share, every time."""
+    """Gets other blocks' rows here: every block of the share, every time. Ranks of a column call alike and in one
+    order."""
 
     def __init__(self, grid: Grid, sizes: list[int], clock: Clock, kind: str = "halo"):
         """sizes: rows of each block. kind: under which the traffic of forward passes is counted."""
         self.grid, self.kind, self._sizes, self._clock = grid, kind, sizes, clock
 
     def __call__(self, way: Way, layer: int, rows: Tensor, wanted: list[Tensor]) -> Tensor:
+        """Gives our rows [n, F] to the others; of theirs, the wanted ones: [h', F], by block."""
         picked = [self.one(way, k, rows, wanted[k]) for k in self.grid.share]
         return torch.cat(picked) if picked else rows.new_empty(0, rows.shape[1])
 
@@ -114,12 +100,14 @@ class Broadcasts:
         return block[wanted]
 
     def state(self) -> dict[str, Tensor]:
+        """What a checkpoint needs."""
         return {}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        pass
+        """Goes on from ``state``."""
 
     def facts(self) -> dict[str, object]:
+        """For the result; JSON."""
         return {}
 
 
@@ -133,7 +121,7 @@ class BlockGraph:
         part: Part,
         shard: Shard,
         grid: Grid,
-        carrier: Carrier,
+        carrier: Broadcasts,
         ids: list[Array],
         masks: Masks,
         clock: Clock,
@@ -147,7 +135,7 @@ class BlockGraph:
         self._grid, self._carrier, self._masks, self._clock = grid, carrier, masks, clock
         self._preaggregate = preaggregate
         once = Broadcasts(grid, [len(one) for one in ids], Clock(), "setup")  # of features that are fetched once
-        self._of_features: Carrier = once if preaggregate else carrier
+        self._of_features: Broadcasts = once if preaggregate else carrier
         self._into, self._out = _sides(part, shard, grid, ids, masks, aggregation, threads)
         self._places = _places(part.halo, part.wanted, ids, masks.device)
         # What is broadcast in every epoch is counted, and skipped, as other rows are: those are no bags.
@@ -157,11 +145,7 @@ class BlockGraph:
         self._edges: AttentionEdges | None = None
 
     def drop(self, X: Any, key: int | None) -> Any:
-        if key is None or not self._masks.p:
-            return X
-        if isinstance(X, Bag):
-            return X.dropped(self._masks, self.part.vertices, epoch=self.epoch, key=key)
-        return _times(X, self._mask(self.part.vertices, X.shape[1], key))
+        return dropped(X, self._masks, self.part.vertices, epoch=self.epoch, key=key)
 
     def gather(self, layer: int, H: Any, key: int | None = None) -> Any:
         if H is not self.features:
@@ -190,7 +174,7 @@ class BlockGraph:
 
     # --- sums over edges ----------------------------------------------------------------------------------------------
 
-    def forward(self, layer: int, H: Tensor, key: int | None, carrier: Carrier | None = None) -> Tensor:
+    def forward(self, layer: int, H: Tensor, key: int | None, carrier: Broadcasts | None = None) -> Tensor:
         """Z [n, F]."""
         side, X, carrier = self._into, self.drop(H, key), carrier or self._carrier
         rows = carrier("forward", layer, H, side.wanted)
@@ -219,7 +203,7 @@ class BlockGraph:
 
     # --- single rows: attention ---------------------------------------------------------------------------------------
 
-    def halo_rows(self, layer: int, H: Tensor, carrier: Carrier | None = None) -> Tensor:
+    def halo_rows(self, layer: int, H: Tensor, carrier: Broadcasts | None = None) -> Tensor:
         """[h, F], before dropout: what our column has fetched, and what those of our replicas have."""
         carrier = carrier or self._carrier
         mine = carrier("forward", layer, H, self._into.wanted)

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpu_baselines.bag import Bag
+from gpu_baselines.bag import Bag, dropped
 from gpu_baselines.clock import Clock
 from gpu_baselines.graph import AttentionEdges
 from gpu_baselines.group import Group
@@ -147,12 +147,7 @@ class Chunk:
         return self._memory.epoch
 
     def drop(self, X: Any, key: int | None) -> Any:
-        masks = self._memory.masks
-        if key is None or not masks.p:
-            return X
-        if isinstance(X, Bag):
-            return X.dropped(masks, self.part.vertices, epoch=self.epoch, key=key)
-        return X * self._mask(self.part.vertices, X, key)
+        return dropped(X, self._memory.masks, self.part.vertices, epoch=self.epoch, key=key)
 
     def gather(self, layer: int, H: Any, key: int | None = None) -> Any:
         if H is self.features:
@@ -164,9 +159,8 @@ class Chunk:
     def rows(self, layer: int, H: Any, key: int | None = None) -> Tensor:
         if H is self.features:
             everything = self._memory.features
-            there, masks = everything[self._halo], self._memory.masks
-            if key is not None and masks.p:
-                there = there * self._mask(self.part.halo, there, key)
+            there = everything[self._halo]
+            there = dropped(there, self._memory.masks, self.part.halo, epoch=self.epoch, key=key)
             return torch.cat([self.drop(everything[self.rows_at], key), there])
         return _Extend.apply(H, self, layer, key)
 
@@ -216,11 +210,6 @@ class Chunk:
             found = np.where(then > now, 0.0, np.where(then == now, 1.0, self._memory.between))
             self._counted = turn, torch.from_numpy(found[:, None]).to(like.device, like.dtype)
         return self._counted[1]
-
-    def _mask(self, vertices: Array, like: Tensor, key: int) -> Tensor:
-        found = self._memory.masks(vertices, like.shape[1], epoch=self.epoch, key=key)
-        assert found is not None
-        return found
 
 
 class _Gather(torch.autograd.Function):

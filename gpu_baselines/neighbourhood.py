@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 
 from gpu_baselines.adjacency import Adjacency
+from gpu_baselines.bag import dropped
 from gpu_baselines.clock import Clock
 from gpu_baselines.graph import AttentionEdges, Propagate, with_loops
 from gpu_baselines.group import Group
 from gpu_baselines.masks import Masks
-from gpu_baselines.part import dense
+from gpu_baselines.part import Scales, dense
 from siafu import ops
 from siafu.shards import Edges, Shard
 from siafu.sparse import Array, SparseRows
@@ -173,7 +174,7 @@ class Block:
         vertices: Array,
         num_targets: int,
         edges: Edges,
-        scales: BlockScales,
+        scales: Scales,
         masks: Masks,
         step: int,
         threads: int,
@@ -203,36 +204,7 @@ class Block:
         return AttentionEdges(*ends, weight, ids, n, len(self._vertices))
 
     def _dropped(self, X: Tensor, key: int | None) -> Tensor:
-        if key is None:
-            return X
-        mask = self._masks(self._vertices[: len(X)], X.shape[1], epoch=self.epoch, key=key)
-        return X if mask is None else X * mask
-
-
-@dataclass(frozen=True, eq=False)
-class BlockScales:
-    """As ``gpu_baselines.part.Scales``, of a block: rule 2's factor is in ``target``."""
-
-    target: Tensor | None  # [n_t]
-    source: Tensor | None  # [n_s]
-    own: Tensor | None  # [n_t]
-
-    @classmethod
-    def of(
-        cls, aggregation: str, degree: Array, found: Neighbours, device: torch.device, dtype: torch.dtype
-    ) -> BlockScales:
-        """degree: float64 [n_s], weighted in-degrees in the whole graph; aggregation: "gcn" or "mean"."""
-        n = len(found.degree)
-        stands_for = found.degree / np.maximum(found.drawn, 1)  # [n_t]
-
-        def made(values: Array) -> Tensor:
-            return torch.from_numpy(values).to(device, dtype)
-
-        if aggregation == "gcn":
-            root = 1 / np.sqrt(degree + 1)
-            return cls(made(root[:n] * stands_for), made(root), made(root[:n] ** 2))
-        assert aggregation == "mean", aggregation
-        return cls(made(stands_for / np.where(degree[:n] > 0, degree[:n], np.inf)), None, None)
+        return dropped(X, self._masks, self._vertices[: len(X)], epoch=self.epoch, key=key)
 
 
 def blocks(
@@ -253,7 +225,8 @@ def blocks(
     for neighbours, targets, sources in zip(found, sizes[:-1], sizes[1:], strict=True):
         column = order[np.searchsorted(vertices, neighbours.sources, sorter=order)].astype(np.int32)
         indptr = np.concatenate([[0], np.cumsum(neighbours.drawn)]).astype(np.int64)
-        scales = BlockScales.of(aggregation, degree[:sources], neighbours, masks.device, masks.dtype)
+        stands_for = neighbours.degree / np.maximum(neighbours.drawn, 1)  # rule 2
+        scales = Scales.of(aggregation, degree[:sources], targets, masks.device, masks.dtype, stands_for)
         edges = Edges(indptr, column, neighbours.weight)
         made.append(Block(vertices[:sources], targets, edges, scales, masks, step, threads))
     return made[::-1], features

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from gpu_baselines.adjacency import Adjacency, Outer, columns
 from gpu_baselines.group import Group
+from gpu_baselines.run import Run
+from siafu import models
 from siafu.graph import TRAIN
 from siafu.ops import real
 from siafu.shards import Edges, EdgeTypes, Shard
@@ -52,24 +54,12 @@ class Part:
         return torch.from_numpy(np.flatnonzero(self.split == TRAIN)).to(self.labels.device)
 
 
-def load(
-    shard: Shard,
-    group: Group,
-    aggregation: str,
-    *,
-    edge_types: EdgeTypes,
-    lane: Lane,
-    split: int,
-    num_train: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    threads: int = 1,
-) -> Part:
-    """The part that a rank trains (or evaluates: ``lane``) with. aggregation: "gcn" or "mean". Collective."""
+def load(run: Run, shard: Shard, lane: Lane, group: Group, edge_types: EdgeTypes) -> Part:
+    """The part that a rank of ``group`` trains (or evaluates: ``lane``) with. Collective."""
     shard = seen(shard, edge_types, lane)
-    part = alone(shard, aggregation, split=split, num_train=num_train, device=device, dtype=dtype, threads=threads)
+    part = alone(run, shard)
     wanted = np.bincount(np.asarray(shard.ghosts_in_owner), minlength=group.size).tolist()
-    return replace(part, wanted=wanted, given=_given(part.vertices, part.halo, wanted, group, device))
+    return replace(part, wanted=wanted, given=_given(part.vertices, part.halo, wanted, group, run.device))
 
 
 def seen(shard: Shard, edge_types: EdgeTypes, lane: Lane) -> Shard:
@@ -104,36 +94,22 @@ def _mentioned(edges: Edges, n: int, ghosts: int) -> tuple[Array, Array]:
     return there[n:], (np.cumsum(there) - 1).astype(np.int32)
 
 
-def alone(
-    shard: Shard,
-    aggregation: str,
-    *,
-    split: int,
-    num_train: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    threads: int = 1,
-) -> Part:
+def alone(run: Run, shard: Shard) -> Part:
     """The part of a shard as it is, which nothing travels to or from: ``wanted`` and ``given`` are empty."""
-    n, halo = len(shard.vertices), np.asarray(shard.ghosts_in)
-    degree = np.concatenate([shard.degree, shard.degree_ghosts_in])
-    scales = Scales.of(aggregation, degree, n, device, dtype)
+    n, halo, edges = len(shard.vertices), np.asarray(shard.ghosts_in), shard.in_edges
+    end, degree = n + len(halo), np.concatenate([shard.degree, shard.degree_ghosts_in])
+    scales = Scales.of(models.build(run.spec).aggregate, degree, n, run.device, run.dtype)
+    inner, outer = columns(edges, 0, n), columns(edges, n, end)
     return Part(
         vertices=np.asarray(shard.vertices),
         halo=halo,
-        inner=Adjacency(columns(shard.in_edges, 0, n), n, scales.target, scales.source_of(0, n), threads),
-        outer=Outer(
-            columns(shard.in_edges, n, n + len(halo)),
-            len(halo),
-            scales.target,
-            scales.source_of(n, n + len(halo)),
-            threads,
-        ),
+        inner=Adjacency(inner, n, scales.target, scales.source_of(0, n), run.threads),
+        outer=Outer(outer, len(halo), scales.target, scales.source_of(n, end), run.threads),
         own_scale=scales.own,
         features=shard.features,
-        labels=torch.from_numpy(np.array(shard.labels)).to(device),
-        split=np.asarray(shard.split)[:, split],
-        num_train=num_train,
+        labels=torch.from_numpy(np.array(shard.labels)).to(run.device),
+        split=np.asarray(shard.split)[:, run.config.data.split],
+        num_train=run.spec.num_train,
         wanted=[],
         given=[],
     )
@@ -148,17 +124,26 @@ class Scales:
     own: Tensor | None  # [n]
 
     @classmethod
-    def of(cls, aggregation: str, degree: Array, n: int, device: torch.device, dtype: torch.dtype) -> Scales:
-        """degree: float64 [n + h], weighted in-degrees in the whole graph."""
+    def of(
+        cls,
+        aggregation: str,
+        degree: Array,
+        n: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        stands_for: Array | float = 1.0,
+    ) -> Scales:
+        """degree: float64 [n + h], weighted in-degrees in the whole graph. aggregation: "gcn" or "mean". stands_for:
+        [n], of how many of a target's edges each of them is one."""
 
         def made(values: Array) -> Tensor:
             return torch.from_numpy(values).to(device, dtype)
 
         if aggregation == "gcn":
             root = 1 / np.sqrt(degree + 1)
-            return cls(made(root[:n]), made(root), made(root[:n] ** 2))
+            return cls(made(root[:n] * stands_for), made(root), made(root[:n] ** 2))
         assert aggregation == "mean", aggregation
-        return cls(made(1 / np.where(degree[:n] > 0, degree[:n], np.inf)), None, None)
+        return cls(made(stands_for / np.where(degree[:n] > 0, degree[:n], np.inf)), None, None)
 
     def source_of(self, start: int, stop: int) -> Tensor | None:
         return None if self.source is None else self.source[start:stop]

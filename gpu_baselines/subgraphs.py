@@ -20,7 +20,6 @@ from gpu_baselines.halos.joined import joined
 from gpu_baselines.masks import Masks
 from gpu_baselines.part import Part, alone, load
 from gpu_baselines.run import Run
-from siafu import models
 from siafu.errors import ConfigError
 from siafu.graph import TRAIN
 from siafu.shards import Edges, Shard
@@ -48,15 +47,7 @@ class Subgraphs:
     def batch(self, subgraphs: Array) -> PartGraph:
         """Subgraphs (numbers, ascending) with all edges among their vertices; nothing travels to or from it."""
         run = self._run
-        part = alone(
-            self._cut(subgraphs),
-            models.build(run.spec).aggregate,
-            split=run.config.data.split,
-            num_train=run.spec.num_train,
-            device=run.device,
-            dtype=run.dtype,
-            threads=run.threads,
-        )
+        part = alone(run, self._cut(subgraphs))
         nobody = [torch.zeros(0, dtype=torch.int64, device=run.device)] * run.group.size
         part = replace(part, wanted=[0] * run.group.size, given=nobody)
         halo = Exact(Routes(part, run.group, run.clock, kind="setup"), run.clock, overlap=False)
@@ -126,18 +117,7 @@ def merged_part(run: Run, lane: Lane = Lane.EVAL) -> Part:
     group, manifest = run.group, run.shards.manifest
     numbers = range(group.rank, manifest.num_partitions, group.size)
     mine = [view(run.shards.partition(number), manifest.edge_types, lane) for number in numbers]
-    return load(
-        joined(mine, np.arange(manifest.num_partitions) % group.size),
-        group,
-        models.build(run.spec).aggregate,
-        edge_types="none",
-        lane=lane,
-        split=run.config.data.split,
-        num_train=run.spec.num_train,
-        device=run.device,
-        dtype=run.dtype,
-        threads=run.threads,
-    )
+    return load(run, joined(mine, np.arange(manifest.num_partitions) % group.size), lane, group, "none")
 
 
 def _weighted_degree(edges: Edges) -> Array:

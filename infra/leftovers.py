@@ -83,6 +83,12 @@ def kinds(cloud: Cloud) -> list[Kind]:
 # --- how each is found and removed ------------------------------------------------------------------------------------
 
 
+def _listed(cloud: Cloud, service: str, listing: str, key: str, **words: Any) -> list[dict[str, Any]]:
+    """What all pages of a listing have."""
+    pages = cloud.client(service).get_paginator(listing).paginate(**words)
+    return [item for page in pages for item in page.get(key, ())]
+
+
 def _of_ec2(listing: str, key: str, id: str, *, nested: str = "", states: tuple[str, ...] = ()) -> Find:
     """Lists by tag. ``states``: of instances that are not on their way out."""
 
@@ -91,8 +97,7 @@ def _of_ec2(listing: str, key: str, id: str, *, nested: str = "", states: tuple[
         if states:
             filters.append({"Name": "instance-state-name", "Values": list(states)})
         name = "Filter" if listing == "describe_flow_logs" else "Filters"
-        pages = cloud.client("ec2").get_paginator(listing).paginate(**{name: filters})
-        items = [item for page in pages for item in page[key]]
+        items = _listed(cloud, "ec2", listing, key, **{name: filters})
         if nested:
             items = [inner for item in items for inner in item[nested]]
         return [str(item[id]) for item in items if item.get("State") not in ("deleting", "deleted")]
@@ -100,21 +105,11 @@ def _of_ec2(listing: str, key: str, id: str, *, nested: str = "", states: tuple[
     return find
 
 
-def _ec2(call: str, argument: str, *, many: bool = False) -> Remove:
-    def remove(cloud: Cloud, id: str) -> None:
-        getattr(cloud.client("ec2"), call)(**{argument: [id] if many else id})
-
-    return remove
-
-
 def _groups(cloud: Cloud) -> list[str]:
     """Machines' Auto Scaling groups."""
-    pages = (
-        cloud.client("autoscaling")
-        .get_paginator("describe_auto_scaling_groups")
-        .paginate(Filters=[{"Name": f"tag:{TAG}", "Values": [cloud.name]}])
-    )
-    return [group["AutoScalingGroupName"] for page in pages for group in page["AutoScalingGroups"]]
+    filters = [{"Name": f"tag:{TAG}", "Values": [cloud.name]}]
+    groups = _listed(cloud, "autoscaling", "describe_auto_scaling_groups", "AutoScalingGroups", Filters=filters)
+    return [group["AutoScalingGroupName"] for group in groups]
 
 
 def _remove_group(cloud: Cloud, id: str) -> None:
@@ -123,8 +118,8 @@ def _remove_group(cloud: Cloud, id: str) -> None:
 
 def _functions(cloud: Cloud) -> list[str]:
     ours = {deployment.function(cloud.name), deployment.reaper(cloud.name)}
-    pages = cloud.client("lambda").get_paginator("list_functions").paginate()
-    return [one["FunctionName"] for page in pages for one in page["Functions"] if one["FunctionName"] in ours]
+    names = [one["FunctionName"] for one in _listed(cloud, "lambda", "list_functions", "Functions")]
+    return [name for name in names if name in ours]
 
 
 def _log_groups(cloud: Cloud) -> list[str]:
@@ -155,8 +150,8 @@ def _is_made_name(stack: str, name: str) -> bool:
 def _roles(cloud: Cloud) -> list[str]:
     """By tag; asked of those alone whose name may come from one of our stacks:
     CloudFormation cuts names at 64 characters."""
-    iam, stacks = cloud.client("iam"), deployment.stacks(cloud.name)
-    names = [role["RoleName"] for page in iam.get_paginator("list_roles").paginate() for role in page["Roles"]]
+    stacks = deployment.stacks(cloud.name)
+    names = [role["RoleName"] for role in _listed(cloud, "iam", "list_roles", "Roles")]
     heads = {name: name.rsplit("-", 2)[0] for name in names}
     return [
         name for name in names if any(stack.startswith(heads[name]) for stack in stacks) and _is_our_role(cloud, name)
@@ -180,9 +175,8 @@ def _remove_role(cloud: Cloud, id: str) -> None:
 
 def _profiles(cloud: Cloud) -> list[str]:
     ours = {deployment.profile(cloud.name, cloud.region, role) for role in ROLES}
-    pages = cloud.client("iam").get_paginator("list_instance_profiles").paginate()
-    names = [one["InstanceProfileName"] for page in pages for one in page["InstanceProfiles"]]
-    return [name for name in names if name in ours]
+    found = _listed(cloud, "iam", "list_instance_profiles", "InstanceProfiles")
+    return [one["InstanceProfileName"] for one in found if one["InstanceProfileName"] in ours]
 
 
 def _remove_profile(cloud: Cloud, id: str) -> None:
@@ -215,11 +209,9 @@ def _dashboards(cloud: Cloud) -> list[str]:
 
 def _alarms(cloud: Cloud) -> list[str]:
     api, stack = cloud.client("cloudwatch"), deployment.stack(cloud.name, deployment.WATCH)
-    pages = api.get_paginator("describe_alarms").paginate(AlarmNamePrefix=f"{stack}-")
     return [
         alarm["AlarmName"]
-        for page in pages
-        for alarm in page["MetricAlarms"]
+        for alarm in _listed(cloud, "cloudwatch", "describe_alarms", "MetricAlarms", AlarmNamePrefix=f"{stack}-")
         if _is_made_name(stack, alarm["AlarmName"])
         and _tags(api.list_tags_for_resource, ResourceARN=alarm["AlarmArn"]).get(TAG) == cloud.name
     ]
@@ -228,36 +220,30 @@ def _alarms(cloud: Cloud) -> list[str]:
 def _topics(cloud: Cloud) -> list[str]:
     """ARNs. By tag; asked of those alone that have our stack's name, or that the tagging service calls ours."""
     api, stack = cloud.client("sns"), deployment.stack(cloud.name, deployment.WATCH)
-    arns = [topic["TopicArn"] for page in api.get_paginator("list_topics").paginate() for topic in page["Topics"]]
+    arns = [topic["TopicArn"] for topic in _listed(cloud, "sns", "list_topics", "Topics")]
     tagged = set(_tagged(cloud)) if arns else set()
     maybe = [arn for arn in arns if arn in tagged or _is_made_name(stack, arn.rpartition(":")[2])]
     return [arn for arn in maybe if _tags(api.list_tags_for_resource, ResourceArn=arn).get(TAG) == cloud.name]
 
 
 def _budgets(cloud: Cloud) -> list[str]:
-    pages = cloud.client("budgets").get_paginator("describe_budgets").paginate(AccountId=cloud.account)
-    names = [budget["BudgetName"] for page in pages for budget in page.get("Budgets", ())]
-    return [name for name in names if name == deployment.budget(cloud.name, cloud.region)]
+    ours = deployment.budget(cloud.name, cloud.region)
+    found = _listed(cloud, "budgets", "describe_budgets", "Budgets", AccountId=cloud.account)
+    return [one["BudgetName"] for one in found if one["BudgetName"] == ours]
 
 
 def _secrets(cloud: Cloud) -> list[str]:
     """Of runs whose coordinator was lost before it removed them (``infra.machines.secret_store``)."""
-    pages = (
-        cloud.client("ssm")
-        .get_paginator("describe_parameters")
-        .paginate(ParameterFilters=[{"Key": "Name", "Option": "BeginsWith", "Values": [f"/siafu/{cloud.name}/"]}])
-    )
-    return [item["Name"] for page in pages for item in page["Parameters"]]
+    filters = [{"Key": "Name", "Option": "BeginsWith", "Values": [f"/siafu/{cloud.name}/"]}]
+    found = _listed(cloud, "ssm", "describe_parameters", "Parameters", ParameterFilters=filters)
+    return [item["Name"] for item in found]
 
 
 def _tagged(cloud: Cloud) -> list[str]:
     """ARNs, as the tagging service has them."""
-    pages = (
-        cloud.client("resourcegroupstaggingapi")
-        .get_paginator("get_resources")
-        .paginate(TagFilters=[{"Key": TAG, "Values": [cloud.name]}])
-    )
-    return [item["ResourceARN"] for page in pages for item in page["ResourceTagMappingList"]]
+    filters, key = [{"Key": TAG, "Values": [cloud.name]}], "ResourceTagMappingList"
+    found = _listed(cloud, "resourcegroupstaggingapi", "get_resources", key, TagFilters=filters)
+    return [item["ResourceARN"] for item in found]
 
 
 def _type_of(arn: str) -> str:
@@ -273,6 +259,20 @@ def _call(service: str, call: str, argument: str, *, many: bool = False) -> Remo
     return remove
 
 
+def _ec2(name: str, *, id: str = "", arn: str = "", many: bool = False) -> Kind:
+    """EC2 calls what it lists, removes and identifies by one noun; ``many``: it removes lists of them."""
+    noun = name.lower().replace(" ", "_")
+    key = noun.title().replace("_", "")
+    id = id or f"{key}Id"
+    plural = "s" * many
+    return Kind(
+        name,
+        f"ec2:{arn or noun.replace('_', '-')}/",
+        _of_ec2(f"describe_{noun}s", f"{key}s", id),
+        _call("ec2", f"delete_{noun}{plural}", f"{id}{plural}", many=many),
+    )
+
+
 #: Service in a stack's ARN: stacks are asked for by name, by who removes them, before anybody looks here.
 STACKS = "cloudformation:"
 #: What IAM, CloudWatch and SNS say of what does not exist.
@@ -286,14 +286,9 @@ KINDS = (
         "instance",
         "ec2:instance/",
         _of_ec2("describe_instances", "Reservations", "InstanceId", nested="Instances", states=LIVING),
-        _ec2("terminate_instances", "InstanceIds", many=True),
+        _call("ec2", "terminate_instances", "InstanceIds", many=True),
     ),
-    Kind(
-        "launch template",
-        "ec2:launch-template/",
-        _of_ec2("describe_launch_templates", "LaunchTemplates", "LaunchTemplateId"),
-        _ec2("delete_launch_template", "LaunchTemplateId"),
-    ),
+    _ec2("launch template"),
     Kind("function", "lambda:function:", _functions, _call("lambda", "delete_function", "FunctionName")),
     Kind(
         "schedule group",
@@ -319,43 +314,14 @@ KINDS = (
         local=False,
     ),
     Kind("secret", "ssm:parameter/siafu/", _secrets, _call("ssm", "delete_parameter", "Name")),
-    Kind(
-        "flow log",
-        "ec2:vpc-flow-log/",
-        _of_ec2("describe_flow_logs", "FlowLogs", "FlowLogId"),
-        _ec2("delete_flow_logs", "FlowLogIds", many=True),
-    ),
-    Kind(
-        "VPC endpoint",
-        "ec2:vpc-endpoint/",
-        _of_ec2("describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId"),
-        _ec2("delete_vpc_endpoints", "VpcEndpointIds", many=True),
-    ),
-    Kind(
-        "network interface",
-        "ec2:network-interface/",
-        _of_ec2("describe_network_interfaces", "NetworkInterfaces", "NetworkInterfaceId"),
-        _ec2("delete_network_interface", "NetworkInterfaceId"),
-    ),
-    Kind(
-        "volume", "ec2:volume/", _of_ec2("describe_volumes", "Volumes", "VolumeId"), _ec2("delete_volume", "VolumeId")
-    ),
-    Kind(
-        "security group",
-        "ec2:security-group/",
-        _of_ec2("describe_security_groups", "SecurityGroups", "GroupId"),
-        _ec2("delete_security_group", "GroupId"),
-    ),
-    Kind(
-        "subnet", "ec2:subnet/", _of_ec2("describe_subnets", "Subnets", "SubnetId"), _ec2("delete_subnet", "SubnetId")
-    ),
-    Kind(
-        "route table",
-        "ec2:route-table/",
-        _of_ec2("describe_route_tables", "RouteTables", "RouteTableId"),
-        _ec2("delete_route_table", "RouteTableId"),
-    ),
-    Kind("VPC", "ec2:vpc/", _of_ec2("describe_vpcs", "Vpcs", "VpcId"), _ec2("delete_vpc", "VpcId")),
+    _ec2("flow log", arn="vpc-flow-log", many=True),
+    _ec2("VPC endpoint", many=True),
+    _ec2("network interface"),
+    _ec2("volume"),
+    _ec2("security group", id="GroupId"),
+    _ec2("subnet"),
+    _ec2("route table"),
+    _ec2("VPC"),
     Kind("instance profile", "iam:instance-profile/", _profiles, _remove_profile),
     Kind("role", "iam:role/", _roles, _remove_role),
     Kind("bucket", "s3:", _buckets, _remove_bucket),

@@ -12,7 +12,6 @@ import hashlib
 import importlib.metadata
 import io
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -23,8 +22,7 @@ from pathlib import Path
 
 from infra.imports import ROOT
 from infra.stacks.boot import PYTHONS
-from infra.wheels import Target, minor
-from siafu import start
+from infra.wheels import Target, minor, pip_download
 from siafu.config import cache_folder
 from siafu.errors import ConfigError
 
@@ -46,7 +44,6 @@ ROOMS = (
     "infra",
 )
 BESIDE = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in")
-PIP_S = 600.0
 KEPT_S = 30 * 86_400  # wheels of older versions, 70 MB an architecture
 
 
@@ -121,31 +118,8 @@ def _forget_old(cache: Path) -> None:
 
 
 def _download(target: Target, folder: Path, constraints: Path) -> None:
-    command = start.command(
-        "pip",
-        "download",
-        "--quiet",
-        "--only-binary=:all:",
-        "--no-input",
-        "--disable-pip-version-check",
-        "--retries",
-        "2",
-        "--implementation",
-        "cp",
-        "--python-version",
-        target.runtime.removeprefix("python"),
-        *(f"--platform={tag}" for tag in target.tags),
-        "--constraint",
-        str(constraints),
-        "--dest",
-        str(folder),
-        *_pinned(),
-        *TOOLS,
-    )
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=PIP_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"wheels for servers: pip has not downloaded them after {PIP_S:g} s") from None
+    words = ["--constraint", str(constraints), *_pinned(), *TOOLS]
+    ended = pip_download(target, folder, words, "wheels for servers: pip has not downloaded them")
     if ended.returncode:
         errors = [line for line in ended.stderr.splitlines() if line.startswith("ERROR:")] or ["ERROR: no output"]
         raise ConfigError(f"wheels for servers ({target}): {errors[0].removeprefix('ERROR: ')[:300]}")

@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,11 +89,9 @@ def wheel(target: Target, name: str, version: str, cache: Path) -> Path:
     found = next(folder.glob(f"{name}-{version}-*.whl"), None)
     if found is not None:
         return found
-    options = ["--implementation", "cp", "--python-version", target.runtime.removeprefix("python")]
-    options += [f"--platform={tag}" for tag in target.tags]
     with tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as draft:
         try:
-            fetched = _download(f"{name}=={version}", Path(draft), options)
+            fetched = _download(f"{name}=={version}", Path(draft), target)
         except NoWheelError:
             newer = [one for one in RUNTIMES if minor(one) > minor(target.runtime)] or ["an older one"]
             raise NoWheelError(
@@ -102,32 +101,30 @@ def wheel(target: Target, name: str, version: str, cache: Path) -> Path:
         return fetched.replace(folder / fetched.name)
 
 
-def _download(requirement: str, folder: Path, options: list[str]) -> Path:
-    """Has pip put the wheel into ``folder``. ConfigError with pip's own words if it cannot."""
+def pip_download(target: Target, folder: Path, words: Sequence[str], late: str) -> subprocess.CompletedProcess[str]:
+    """What pip says, told to put wheels for the target into ``folder``. ConfigError, ``late``, if it does not end."""
     command = start.command(
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--only-binary=:all:",
-        "--no-input",
-        "--disable-pip-version-check",
-        "--retries",
-        "2",
-        *options,
-        "--dest",
-        str(folder),
-        requirement,
+        *("pip", "download", "--quiet", "--only-binary=:all:", "--no-input", "--disable-pip-version-check"),
+        *("--retries", "2", "--implementation", "cp", "--python-version", target.runtime.removeprefix("python")),
+        *(f"--platform={tag}" for tag in target.tags),
+        *("--dest", str(folder)),
+        *words,
     )
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=PIP_S, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PIP_S, check=False)
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"{requirement}: pip has not downloaded it after {PIP_S:g} s") from None
+        raise ConfigError(f"{late} after {PIP_S:g} s") from None
+
+
+def _download(requirement: str, folder: Path, target: Target) -> Path:
+    """Has pip put the wheel into ``folder``. ConfigError with pip's own words if it cannot."""
+    late = f"{requirement}: pip has not downloaded it"
+    ended = pip_download(target, folder, ["--no-deps", requirement], late)
     if ended.returncode == 0:
         return next(folder.glob("*.whl"))
     if "No module named pip" in ended.stderr:
         raise ConfigError(f"{requirement} is downloaded by pip, which {sys.executable} lacks: run it with -m ensurepip")
     if "No matching distribution" in ended.stderr and "(from versions: none)" not in ended.stderr:
-        raise NoWheelError(f"{requirement} has no wheel for what was asked: {' '.join(options)}")
+        raise NoWheelError(f"{requirement} has no wheel for what was asked: {target}")
     errors = [line for line in ended.stderr.splitlines() if line.startswith("ERROR:")] or ["ERROR: no output"]
     raise ConfigError(f"pip cannot download {requirement}: {errors[0].removeprefix('ERROR: ')[:300]}")

@@ -43,7 +43,6 @@ _HALO = _FULL | {
     "period",
     "group_size",
     "balance",
-    "solver",
     "feedback",
 }
 _PIPE = frozenset({"chunks", "groups", "freeze", "shuffle", "unbiased", "recover"})
@@ -148,9 +147,6 @@ class Baseline:
     balance: float = setting(
         0.5, "scheme adaptive: weight of variance against time (the paper's lambda)", least=0, most=1
     )
-    solver: Literal["exact", "milp"] = setting(
-        "exact", "scheme adaptive: dynamic programming (exact) or HiGHS (milp); both find the optimum"
-    )
     feedback: bool = setting(False, "add a row's quantisation error to the next epoch's row", flag="feedback")
     chunks: int = setting(0, "gnnpipe: chunks of the graph; 0: four per stage", flag="chunks", least=0)
     groups: int = setting(1, "gnnpipe: graph-parallel ranks per stage", flag="groups", least=1)
@@ -226,7 +222,6 @@ class Baseline:
             "period": (changing, f"baseline.scheme = uniform or adaptive, it is {self.scheme}"),
             "group_size": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
             "balance": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
-            "solver": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
             "feedback": (self.scheme != "none", "baseline.scheme: nothing is quantised"),
             "fresh": (not self.skip, "baseline.skip = 0: rows are broadcast by their change"),
             "every": (not self.skip, "baseline.skip = 0: rows are broadcast by their change"),

@@ -1,11 +1,10 @@
 """Acceptance 3, accuracy: siafu over several seeds beside a single-process torch run with the same settings.
 
     python -m benchmarks.acceptance.accuracy                       every line of the table (about an hour on two cores)
-    python -m benchmarks.acceptance.accuracy --only cora --json    lines whose name contains "cora"
+    python -m benchmarks.acceptance.accuracy --only cora           lines whose name contains "cora"
     python -m benchmarks.acceptance.accuracy --report              the table of what has been run already
 
-Every finished run is one line of the results file, so that a second call goes on where the first was interrupted; a
-changed setting, or other data, is another run. The torch run is ``tests/torch_reference.py``, started as a process:
+A changed setting, or other data, is another run. The torch run is ``tests/torch_reference.py``, started as a process:
 torch stays out of this room. Graph, features and split are the same for both: it reads the shards that siafu trains on.
 
 A score is the test accuracy (F1-micro of multi-label graphs) at the epoch with the best validation score. ± is
@@ -17,27 +16,25 @@ second tells a bug from the placement's price.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
-import logging
 import math
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.acceptance import table
+from benchmarks.acceptance.table import Results
 from run_coordinator import api, prepared, presets
 from siafu import start
 from siafu.config import Config
 from siafu.shards import ShardSet
-
-log = logging.getLogger("accuracy")
 
 NOISES = 2.0  # a difference of so many standard errors is still noise
 ASYNC_POINTS = 0.007  # how far async may be from pipe
@@ -149,25 +146,6 @@ def _cases() -> Iterator[Case]:
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
-
-
-class Results:
-    """The file of finished runs: key -> {test, val, best_epoch, seconds}."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        self._runs: dict[str, dict[str, Any]] = {line["key"]: line for line in map(json.loads, lines)}
-
-    def get(self, key: str) -> dict[str, Any] | None:
-        return self._runs.get(key)
-
-    def add(self, key: str, run: dict[str, Any]) -> None:
-        self._runs[key] = {"key": key, **run}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps(self._runs[key]) + "\n")
-        log.info("%s: test %.4f, val %.4f, %.0f s", key, run["test"], run["val"], run["seconds"])
 
 
 def siafu_key(case: Case, seed: int, data_digest: str) -> str:
@@ -334,27 +312,29 @@ def _verdict(case: Case, result: dict[str, Any]) -> str:
     return ", ".join(said)
 
 
-def show(lines: list[dict[str, Any]]) -> str:
-    header = ("graph", "model", "mode", "siafu", "torch, input", "torch, mixed", "difference", "noise", "verdict")
-    rows = [header]
-    for one in lines:
-        difference = f"{one['difference']:+.4f} ({one['compared_with']})" if "difference" in one else "-"
-        noise = f"{one['noise']:.4f}" if "noise" in one else "-"
-        columns = (one["siafu"], one["torch_input"], one["torch_mixed"])
-        rows.append((one["graph"], one["model"], one["mode"], *map(str, columns), difference, noise, one["verdict"]))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
-    return "\n".join(" | ".join(f"{cell:{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+def shown(one: dict[str, Any]) -> dict[str, str]:
+    return {
+        "graph": one["graph"],
+        "model": one["model"],
+        "mode": one["mode"],
+        "siafu": str(one["siafu"]),
+        "torch, input": str(one["torch_input"]),
+        "torch, mixed": str(one["torch_mixed"]),
+        "difference": f"{one['difference']:+.4f} ({one['compared_with']})" if "difference" in one else "-",
+        "noise": f"{one['noise']:.4f}" if "noise" in one else "-",
+        "verdict": one["verdict"],
+    }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = table.parser(
+        __doc__,
+        without_torch=(False, "siafu's runs alone"),
+        report=(False, "run nothing"),
+        results=Path("runs/acceptance/accuracy.jsonl"),
+    )
     parser.add_argument("--only", action="append", metavar="TEXT", help="lines whose name contains it")
-    parser.add_argument("--without-torch", action="store_true", help="siafu's runs alone")
-    parser.add_argument("--report", action="store_true", help="run nothing")
-    parser.add_argument("--json", action="store_true", help="one JSON object per line of the table")
-    parser.add_argument("--results", type=Path, default=Path("runs/acceptance/accuracy.jsonl"), metavar="FILE")
-    args = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    args = parser.parse_args(argv)
     results, cases = Results(args.results), list(_cases())
     chosen = [case for case in cases if not args.only or any(text in case.name for text in args.only)]
     for case in [] if args.report else chosen:
@@ -364,10 +344,9 @@ def main() -> int:
         for case in chosen if placement == "input" else [c for c in chosen if c.config.model.name not in OPTIONS]:
             run_torch(case, placement, range(case.seeds), results)
     lines = [line(case, cases, results) for case in chosen]
-    if args.json:
-        print("\n".join(json.dumps(one, default=Column.to_dict) for one in lines))
-    else:
-        print(show(lines))
+    columns = {name for one in lines for name, value in one.items() if isinstance(value, Column)}
+    table.record(args.json, [{n: v.to_dict() if n in columns else v for n, v in one.items()} for one in lines])
+    table.show([shown(one) for one in lines])
     return 0 if all("BELOW" not in one["verdict"] and "OFF" not in one["verdict"] for one in lines) else 1
 
 

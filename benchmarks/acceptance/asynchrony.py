@@ -12,16 +12,16 @@ checked on the trace of every asynchronous run.
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.acceptance import table
 from run_coordinator import api
 
 REDDIT = "synthetic:reddit-small?scale=0.05"
@@ -46,23 +46,24 @@ VARIANTS: dict[str, tuple[int | None, dict[str, Any]]] = {
 BAR = 0.005
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help="graphs whose name contains this")
-    parser.add_argument("--backend", default="cpu")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every variant but pipe")
-    parser.add_argument("--variants", default=",".join(VARIANTS))
-    parser.add_argument("--val-per-class", type=int, default=30)
-    parser.add_argument("--json", metavar="FILE")
-    args = parser.parse_args()
-    extra = dict(assignment.split("=", 1) for assignment in args.set)
+def main(argv: Sequence[str] | None = None) -> int:
+    args = table.parser(
+        __doc__,
+        seeds=3,
+        only=("", "graphs whose name contains this"),
+        backend="cpu",
+        variants=",".join(VARIANTS),
+        val_per_class=30,
+        set=([], "for every variant but pipe"),
+    ).parse_args(argv)
     rows: list[dict[str, Any]] = []
     for name in (name for name in GRAPHS if args.only in name):
-        rows += measure(name, args.seeds, args.variants.split(","), args.backend, args.val_per_class, extra)
-        show(rows)
-    if args.json:
-        Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
+        rows += measure(
+            name, args.seeds, args.variants.split(","), args.backend, args.val_per_class, table.settings(args)
+        )
+        table.show([shown(row) for row in rows])
+    table.record(args.json, rows)
+    return 0
 
 
 def measure(
@@ -149,16 +150,16 @@ def check_bound(run_dir: Path, staleness: int) -> None:
             )
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    table = Table("graph", "variant", "epochs by seed", "ratio", "best val", "ms/epoch")
-    for row in rows:
-        by_seed = " ".join("-" if n is None else str(n) for n in row["epochs"])
-        ratio = f"{'>' if row['missed'] else ''}{row['ratio']:.2f}"
-        table.add_row(
-            row["graph"], row["variant"], by_seed, ratio, f"{row['best']:.4f}", f"{1000 * row['epoch_s']:.0f}"
-        )
-    Console(width=120).print(table)
+def shown(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "graph": row["graph"],
+        "variant": row["variant"],
+        "epochs by seed": " ".join("-" if n is None else str(n) for n in row["epochs"]),
+        "ratio": f"{'>' if row['missed'] else ''}{row['ratio']:.2f}",
+        "best val": f"{row['best']:.4f}",
+        "ms/epoch": f"{1000 * row['epoch_s']:.0f}",
+    }
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """siafu beside PyTorch Geometric on the same graphs, as users of both write a GCN: README's table.
 
-    SIAFU_DATA=... python -m benchmarks.acceptance.beside_pyg [--rounds 3] [--only GRAPH ...] [--json]
+    SIAFU_DATA=... python -m benchmarks.acceptance.beside_pyg [--rounds 3] [--only GRAPH ...] [--json FILE]
 
 GCN, 2 layers, 16 hidden units, dropout 0.5, Adam, evaluated after each epoch; all cores. The scripts are ``OURS`` and
 ``PYG``. Both are started anew in each round, one after the other. Milliseconds are those of all epochs but
@@ -10,7 +10,6 @@ mapped included. Lines are those of the scripts, without empty lines and what on
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from statistics import median
 
 import siafu
+from benchmarks.acceptance import table
 from benchmarks.measure.footprint import watch
 from siafu import start
 
@@ -148,22 +148,23 @@ def lines_of(script: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=GRAPHS, action="append")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(argv)
-    rows = [measured(graph, GRAPHS[graph], args.rounds) for graph in args.only or GRAPHS]
+    args = table.parser(__doc__, rounds=3, only=list(GRAPHS)).parse_args(argv)
+    rows = [measured(graph, GRAPHS[graph], args.rounds) for graph in args.only]
     lines = {"siafu": lines_of(OURS), "pyg": lines_of(PYG)}
-    if args.json:
-        print(json.dumps({"rows": [{**asdict(row), "times": row.times} for row in rows], "lines": lines}))
-        return 0
-    print("| graph | siafu, ms per epoch | PyG, ms per epoch | | siafu, MB | PyG, MB |\n|---|---|---|---|---|---|")
-    for row in rows:
-        cells = (
-            f"{row.siafu_ms:.1f} | {row.pyg_ms:.1f} | {row.times:.1f} times | {row.siafu_mb:,.0f} | {row.pyg_mb:,.0f}"
-        )
-        print(f"| {row.graph} | {cells} |")
+    table.record(args.json, {"rows": [{**asdict(row), "times": row.times} for row in rows], "lines": lines})
+    table.markdown(
+        [
+            {
+                "graph": row.graph,
+                "siafu, ms per epoch": f"{row.siafu_ms:.1f}",
+                "PyG, ms per epoch": f"{row.pyg_ms:.1f}",
+                "": f"{row.times:.1f} times",
+                "siafu, MB": f"{row.siafu_mb:,.0f}",
+                "PyG, MB": f"{row.pyg_mb:,.0f}",
+            }
+            for row in rows
+        ]
+    )
     print(f"\n{lines['siafu']} lines of code with siafu, {lines['pyg']} with PyG.")
     return 0
 

@@ -1,7 +1,7 @@
 """Link prediction and R-GCN beside PyTorch Geometric: the same graph, split, held-out
 pairs, settings and number of seeds.
 
-    python -m benchmarks.acceptance.edges [--only links|relations] [--seeds 10] [--json]
+    python -m benchmarks.acceptance.edges [--only links|relations] [--seeds 10] [--json FILE]
 
 Scores are of the test split (or test edges) at the evaluation with the best validation score, and at the last one.
 *noise* is the standard error of the difference of two means; the verdict is about it: within two of those, or better.
@@ -16,7 +16,6 @@ PyG's run is ``tests/pyg_reference.py``, started as a process: torch stays out o
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
@@ -26,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.acceptance import table
 from run_coordinator import api, prepared
 from siafu import start
 from siafu.config import Config
@@ -117,32 +117,25 @@ def _mean_std(values: list[float]) -> tuple[float, float]:
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def show(found: dict[str, Any]) -> str:
-    of = {
-        system: ", ".join(
-            f"{when} {found[system][when][found['score']][0]:.4f} ± {found[system][when][found['score']][1]:.4f}"
-            for when in ("best", "last")
-        )
+def shown(found: dict[str, Any]) -> dict[str, Any]:
+    scores = {
+        f"{system}, {when}": "{:.4f} ± {:.4f}".format(*found[system][when][found["score"]])
         for system in ("siafu", "pyg")
+        for when in ("best", "last")
     }
     verdict = "ok" if found["holds"] else "BELOW PyG"
-    return (
-        f"{found['case']}: {found['score']}  siafu {of['siafu']}  PyG {of['pyg']}  "
-        f"difference {found['difference']:+.4f}, noise {found['noise']:.4f}: {verdict}"
-    )
+    told = {"difference": found["difference"], "noise": found["noise"], "verdict": verdict}
+    return {"case": found["case"], "score": found["score"], **scores, **told}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="TEXT", default="", help="cases whose name contains it")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--json", action="store_true", help="one JSON object per case")
-    args = parser.parse_args()
+def main(argv: Sequence[str] | None = None) -> int:
+    args = table.parser(__doc__, only=("", "cases whose name contains it"), seeds=10).parse_args(argv)
     lines = []
     for case in CASES:
         if args.only in case.name:
             lines.append(line(case, range(args.seeds)))
-            print(json.dumps(lines[-1]) if args.json else show(lines[-1]), flush=True)
+            table.show([shown(lines[-1])])
+    table.record(args.json, lines)
     return 0 if all(found["holds"] for found in lines) else 1
 
 

@@ -11,8 +11,6 @@ which there is no hope must end soon, with one line that says why.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import tempfile
@@ -23,9 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.acceptance import table
 from tests.fake_lambda import FakeLambda, Script, Trouble, quiet, seeded, throttle
 from tests.integration.processes import Training
 
@@ -229,13 +225,13 @@ def _checks(row: dict[str, Any], scenario: Scenario, expected: str) -> dict[str,
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", default=Setting.source)
-    parser.add_argument("--epochs", type=int, default=Setting.epochs)
-    parser.add_argument("--seed", type=int, default=Setting.seed)
-    parser.add_argument("--only", default="", metavar="NAME,...", help="scenarios whose names contain one of these")
-    parser.add_argument("--json", metavar="FILE")
-    args = parser.parse_args(argv)
+    args = table.parser(
+        __doc__,
+        source=Setting.source,
+        epochs=Setting.epochs,
+        seed=Setting.seed,
+        only=("", "NAME,...: scenarios whose names contain one of these"),
+    ).parse_args(argv)
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")  # the endpoint is ours: nobody's credentials are needed
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
     setting = Setting(args.source, args.epochs, args.seed)
@@ -246,30 +242,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         for number, scenario in enumerate(wanted):
             rows.append(run(setting, scenario, Path(folder) / str(number), expected))
             wrong = f"WRONG {rows[-1]}" if rows[-1]["wrong"] else "as it must be"
-            print(f"{scenario.name}: {wrong}", file=sys.stderr, flush=True)
-    _show(rows, f"{args.source}, {args.epochs} epochs, weights {expected[:16]} on the local launcher")
+            table.say(f"{scenario.name}: {wrong}")
+    title = f"{args.source}, {args.epochs} epochs, weights {expected[:16]} on the local launcher"
+    table.show([_shown(row) for row in rows], title)
     good = not any(row["wrong"] for row in rows)
     print("every run ended as it must" if good else "NOT every run ended as it must")
-    if args.json:
-        Path(args.json).write_text(json.dumps({"expected": expected, "rows": rows}, indent=1) + "\n")
+    table.record(args.json, {"expected": expected, "rows": rows})
     return 0 if good else 1
 
 
-def _show(rows: list[dict[str, Any]], title: str) -> None:
-    table = Table("the service", "calls", "troubled", "most/s", "at once", "seconds", "ended", "", title=title)
-    for row in rows:
-        ended = f"weights {row['weights_digest'][:16]}" if row["code"] == 0 else row["last"]
-        table.add_row(
-            row["name"],
-            str(row["calls"]),
-            str(row["troubled"]),
-            str(row["busiest_second"]),
-            str(row["most_running"]),
-            f"{row['seconds']:.1f}",
-            ended,
-            ", ".join(row["wrong"]) or "ok",
-        )
-    Console(width=150).print(table)
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "the service": row["name"],
+        "calls": row["calls"],
+        "troubled": row["troubled"],
+        "most/s": row["busiest_second"],
+        "at once": row["most_running"],
+        "seconds": f"{row['seconds']:.1f}",
+        "ended": f"weights {row['weights_digest'][:16]}" if row["code"] == 0 else row["last"],
+        "": ", ".join(row["wrong"]) or "ok",
+    }
 
 
 if __name__ == "__main__":

@@ -11,9 +11,7 @@ one partition and three for more. The figure is the largest relative difference 
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -22,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.acceptance import table
 from graph_data.link_split import Shares, hold_out
 from graph_data.prepare import prepare, resolve
 from run_coordinator import api
@@ -170,13 +167,12 @@ def _number_of_pairs(spec: ModelSpec) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=50)
-    parser.add_argument("--intervals", type=int, default=4, help="per graph server")
-    parser.add_argument("--only", default="", help="rows whose name starts with this: GRAPH-MODEL-DTYPE-BACKEND-P-Q")
-    parser.add_argument("--json", metavar="FILE")
-    args = parser.parse_args(argv)
-    table = Table("graph", "model", "dtype", "backend", "P", "Q", "largest relative difference", "")
+    args = table.parser(
+        __doc__,
+        epochs=50,
+        intervals=(4, "per graph server"),
+        only=("", "rows whose name starts with this: GRAPH-MODEL-DTYPE-BACKEND-P-Q"),
+    ).parse_args(argv)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         measurement = Measurement(args.epochs, args.intervals, Path(folder))
@@ -191,17 +187,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                 continue
             row = measurement.row(graph, model, dtype, backend, parts, servers)
             rows.append(row)
-            print(row, file=sys.stderr, flush=True)
-            values = [str(value) for value in list(asdict(row).values())[:-1]]
-            table.add_row(*values, f"{row.difference:.1e}", "" if row.holds else "TOO LARGE")
-    Console(width=120).print(table)
+            table.say(row)
+    table.show([asdict(row) for row in rows], red=[not row.holds for row in rows])
     for dtype, bound in BOUND.items():
         worst = max((row.difference for row in rows if row.dtype == dtype), default=0.0)
         print(f"{dtype}: at most {worst:.1e} over {args.epochs} epochs, bound {bound:g}")
     held = all(row.holds for row in rows)
     print(f"exactness {'holds' if held else 'FAILS'} in {len(rows)} runs")
-    if args.json:
-        Path(args.json).write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    table.record(args.json, [asdict(row) for row in rows])
     return 0 if held else 1
 
 

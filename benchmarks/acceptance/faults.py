@@ -8,8 +8,6 @@ and gradients twice. ``pipe``'s final weights must have the bits of the quiet ru
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import signal
@@ -20,9 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.acceptance import table
 from tests.integration.processes import ENVIRONMENT, Training
 
 HANDLER = "lambda.handler=tests.integration.handlers.answers_twice"
@@ -31,26 +27,14 @@ KILLED_WITHIN_S = 4.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", default="cora")
-    parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--runs", type=int, default=2, help="troubled ones")
-    parser.add_argument("--json", metavar="FILE")
-    args = parser.parse_args(argv)
+    args = table.parser(__doc__, source="cora", epochs=200, runs=(2, "troubled ones")).parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         rows = [measure(Path(folder), args.source, args.epochs, seed) for seed in range(1 + args.runs)]
-    table = Table("run", "killed", "invocations", "relaunches", "duplicates", "seconds", "test", "final weights")
-    for row in rows:
-        counters = [str(row[name]) for name in ("killed", "invocations", "relaunches", "duplicates")]
-        table.add_row(
-            row["run"], *counters, f"{row['seconds']:.1f}", f"{row['test_acc']:.4f}", row["weights_digest"][:16]
-        )
-    Console(width=120).print(table)
+    table.show([{**row, "weights_digest": row["weights_digest"][:16]} for row in rows])
     identical = len({row["weights_digest"] for row in rows}) == 1
     troubled = all(row["killed"] and row["relaunches"] and row["duplicates"] for row in rows[1:])
     print(f"weights are {'bit-identical' if identical else 'DIFFERENT'}{'' if troubled else ', but NOTHING HAPPENED'}")
-    if args.json:
-        Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
+    table.record(args.json, rows)
     return 0 if identical and troubled else 1
 
 

@@ -9,17 +9,14 @@ is off by more than 1.75 times.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean, median
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.acceptance import table
 from cost_planner import reach
 from cost_planner.plan import graphs
 from graph_server.exchange import ghosts_into
@@ -77,15 +74,10 @@ class Row:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="graphs whose name contains this")
-    parser.add_argument("--json", action="store_true", help="one JSON object per cut")
-    args = parser.parse_args(argv)
+    args = table.parser(__doc__, only=("", "graphs whose name contains this")).parse_args(argv)
     rows = [row for name in GRAPHS if args.only in name for row in _rows(name)]
-    if args.json:
-        print("\n".join(json.dumps(asdict(row)) for row in rows))
-    else:
-        _show(rows)
+    table.record(args.json, [asdict(row) for row in rows])
+    table.show([_shown(row) for row in rows])
     off, shared = [row.off for row in rows], fmean(math.log(row.shared) for row in rows)
     print(
         f"off by {median(off):.2f} times (median), {max(off):.2f} (worst); ends are shared {math.exp(shared):.2f} times"
@@ -144,28 +136,24 @@ def _ghosts(manifest: Manifest) -> float:
     return sum(entry.ghosts_in for entry in manifest.partitions) / manifest.num_partitions
 
 
-def _show(rows: Sequence[Row]) -> None:
-    heads = (
-        "edges cut",
-        "planned",
-        "ghosts",
-        "planned",
-        "planned / real",
-        "read by the loss",
-        "planned",
-        "feed it",
-        "planned",
-        "read by the judged",
-        "planned",
-        "feed them",
-        "planned",
-    )
-    table = Table("graph", "parts", *heads)
-    for row in rows:
-        cuts, ghosts = (f"{row.cut:.3f}", f"{row.planned_cut:.3f}"), (f"{row.ghosts:,.0f}", f"{row.planned:,.0f}")
-        read = [f"{x:.4f}" for lane in Lane for x in astuple(row.read[lane.value])]
-        table.add_row(row.graph, str(row.parts), *cuts, *ghosts, f"{row.planned / row.ghosts:.2f}", *read)
-    Console(width=200).print(table)
+def _shown(row: Row) -> dict[str, str | int]:
+    found: dict[str, str | int] = {
+        "graph": row.graph,
+        "parts": row.parts,
+        "edges cut": f"{row.cut:.3f}",
+        "planned": f"{row.planned_cut:.3f}",
+        "ghosts": f"{row.ghosts:,.0f}",
+        "ghosts planned": f"{row.planned:,.0f}",
+        "planned / real": f"{row.planned / row.ghosts:.2f}",
+    }
+    for lane, (reads, feeds) in {
+        "train": ("read by the loss", "feed it"),
+        "eval": ("by the judged", "feed them"),
+    }.items():
+        one = row.read[lane]
+        found |= {reads: f"{one.ghosts:.4f}", f"{reads}, planned": f"{one.planned_ghosts:.4f}"}
+        found |= {feeds: f"{one.feeds:.4f}", f"{feeds}, planned": f"{one.planned_feeds:.4f}"}
+    return found
 
 
 if __name__ == "__main__":

@@ -25,15 +25,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import zmq
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.acceptance import table
 from run_coordinator import api, launch
 from siafu import start, wire
 from siafu.address import COORDINATOR, Address, graph_server, param_server, worker
@@ -92,23 +90,21 @@ class Outcome:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.acceptance.intruder", description=__doc__)
-    parser.add_argument(
-        "--epochs", type=int, default=200, metavar="N", help="long enough for an intruder to start [200]"
+    parser = table.parser(
+        __doc__,
+        epochs=(200, "long enough for an intruder to start [200]"),
+        flood=(10_000, "connections [10000]"),
+        only=("", "intruders whose name contains it"),
+        elsewhere=(False, "an intruder computes when nobody else does"),
     )
-    parser.add_argument("--flood", type=int, default=10_000, metavar="N", help="connections [10000]")
-    parser.add_argument("--only", default="", metavar="TEXT", help="intruders whose name contains it")
-    parser.add_argument("--elsewhere", action="store_true", help="an intruder computes when nobody else does")
-    parser.add_argument("--json", metavar="FILE", help="write the outcomes there")
     parser.add_argument("--intrude", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.intrude:
         return _intrude(json.load(sys.stdin))
     kinds = [kind for kind in KINDS if kind == "none" or args.only in kind]
     outcomes = [_beside(kind, args.epochs, args.flood, elsewhere=args.elsewhere) for kind in kinds]
-    if args.json:
-        Path(args.json).write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n")
-    Console(width=None if sys.stdout.isatty() else 120).print(_table(outcomes))
+    table.record(args.json, [asdict(outcome) for outcome in outcomes])
+    table.show([_shown(outcome, outcomes[0]) for outcome in outcomes])
     return 0 if all(_sound(outcome, outcomes[0]) for outcome in outcomes) else 1
 
 
@@ -119,23 +115,17 @@ def _sound(outcome: Outcome, alone: Outcome) -> bool:
     return unharmed and (seen or outcome.kind in ("none", "flood"))
 
 
-def _table(outcomes: Sequence[Outcome]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("", "intruder", "weights", "connections", "refused", "dropped", "log lines", "training"):
-        table.add_column(column, justify="left" if column in ("", "intruder", "weights") else "right", no_wrap=True)
-    alone = outcomes[0]
-    for o in outcomes:
-        table.add_row(
-            "ok" if _sound(o, alone) else "BAD",
-            KINDS[o.kind],
-            o.digest,
-            f"{o.attempts:,}",
-            f"{o.refused:,}",
-            f"{o.malformed:,}",
-            str(o.log_lines),
-            f"{o.train_s:.1f} s, {100 * (o.train_s / alone.train_s - 1):+.0f}%",
-        )
-    return table
+def _shown(o: Outcome, alone: Outcome) -> dict[str, str]:
+    return {
+        "": "ok" if _sound(o, alone) else "BAD",
+        "intruder": KINDS[o.kind],
+        "weights": o.digest,
+        "connections": f"{o.attempts:,}",
+        "refused": f"{o.refused:,}",
+        "dropped": f"{o.malformed:,}",
+        "log lines": str(o.log_lines),
+        "training": f"{o.train_s:.1f} s, {100 * (o.train_s / alone.train_s - 1):+.0f}%",
+    }
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------

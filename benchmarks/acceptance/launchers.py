@@ -9,8 +9,6 @@ said so. Cold and warm latency and invocations a second are those of a function 
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,9 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.acceptance import table
 from benchmarks.measure import invocations
 from run_coordinator import api
 from siafu.config import Config
@@ -29,7 +25,13 @@ from siafu.errors import GnnError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parse(argv)
+    args = table.parser(
+        __doc__,
+        sources="digits,cora",
+        places="local,localstack",
+        epochs=50,
+        rounds=(3, "of invoking a function that does nothing"),
+    ).parse_args(argv)
     sources = args.sources.split(",")
     with tempfile.TemporaryDirectory() as folder:
         invoking = _invoking(args.places.split(","), args.rounds, Path(folder))
@@ -38,13 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             for source in sources
             for place, costs in invoking.items()
         ]
-    _show(
-        rows, f"pipe, {args.epochs} epochs, 2 graph servers with 2 environments each; medians of {args.rounds} rounds"
-    )
+    title = f"pipe, {args.epochs} epochs, 2 graph servers with 2 environments each; medians of {args.rounds} rounds"
+    table.show([{**row, "weights_digest": row["weights_digest"][:16]} for row in rows], title)
     same = all(len({row["weights_digest"] for row in rows if row["source"] == source}) == 1 for source in sources)
     print(f"weights are {'bit-identical' if same else 'DIFFERENT'} on {', '.join(invoking)}")
-    if args.json:
-        Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
+    table.record(args.json, rows)
     return 0 if same else 1
 
 
@@ -57,7 +57,7 @@ def _invoking(places: list[str], rounds: int, folder: Path) -> dict[str, dict[st
                 found = invocations.measure(Config().replace({"lambda.on": place}), folder / f"{place}-ping-{number}")
             except GnnError as error:
                 del measured[place]
-                print(f"{place} is left out: {error}", file=sys.stderr, flush=True)
+                table.say(f"{place} is left out: {error}")
             else:
                 measured[place].append(asdict(found))
     return {place: {key: median(one[key] for one in found) for key in found[0]} for place, found in measured.items()}
@@ -75,7 +75,7 @@ def _train(place: str, source: str, epochs: int, folder: Path) -> dict[str, Any]
         lambda_on=place,
         run_dir=str(folder / f"{place}-{source}"),
     ).result
-    print(f"{place}, {source}: {result['weights_digest'][:16]}", file=sys.stderr, flush=True)
+    table.say(f"{place}, {source}: {result['weights_digest'][:16]}")
     usage = result["usage"]
     return {
         "place": place,
@@ -87,48 +87,6 @@ def _train(place: str, source: str, epochs: int, folder: Path) -> dict[str, Any]
         "test_acc": result["test_acc"],
         "weights_digest": result["weights_digest"],
     }
-
-
-def _show(rows: list[dict[str, Any]], title: str) -> None:
-    table = Table(
-        "place",
-        "cold ms",
-        "warm ms",
-        "per s",
-        "source",
-        "invocations",
-        "tasks each",
-        "billed ms",
-        "seconds",
-        "test",
-        "final weights",
-        title=title,
-    )
-    for row in rows:
-        table.add_row(
-            row["place"],
-            f"{row['cold_ms']:.0f}",
-            f"{row['warm_ms']:.2f}",
-            f"{row['per_s']:.0f}",
-            row["source"],
-            f"{row['invocations']:.0f}",
-            f"{row['tasks_per_invocation']:.0f}",
-            f"{row['billed_ms']:.0f}",
-            f"{row['train_seconds']:.1f}",
-            f"{row['test_acc']:.4f}",
-            row["weights_digest"][:16],
-        )
-    Console(width=130).print(table)
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sources", default="digits,cora")
-    parser.add_argument("--places", default="local,localstack")
-    parser.add_argument("--epochs", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=3, help="of invoking a function that does nothing")
-    parser.add_argument("--json", metavar="FILE")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

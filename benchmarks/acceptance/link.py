@@ -13,18 +13,14 @@ if affinity saves too little of them.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.acceptance import table
 from benchmarks.acceptance.overlap import WARMUP_EPOCHS, Meter
 from benchmarks.shaper import Shaper, quantity
 from run_coordinator import api
@@ -76,26 +72,20 @@ def variants(config: Config) -> dict[str, Variant]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
-    settings = dict(assignment.split("=", 1) for assignment in args.set)
+    settings = table.settings(args)
     links: dict[str, dict[str, Variant]] = {}
     for rate in args.links:
         config = Config().replace(settings | {"servers.backend": "lambda", "lambda.proxy": "127.0.0.1:1"})
         links[f"{rate / 1e6:g} MB/s"] = measured = variants(config)
         cpu_share = _measure(args, rate, settings, measured)
-        _show(
-            measured, f"{args.source}, hidden {args.hidden}: {rate / 1e6:g} MB/s, {1000 * args.delay:g} ms per Lambda"
-        )
+        title = f"{args.source}, hidden {args.hidden}: {rate / 1e6:g} MB/s, {1000 * args.delay:g} ms per Lambda"
+        table.show([_shown(name, one, measured[DEFAULTS]) for name, one in measured.items()], title)
         print(f"{args.rounds} rounds; the shaper took {cpu_share:.0%} of a core at most")
     saved = {link: _affinity_saves(measured) for link, measured in links.items()}
     for link, share in saved.items():
         print(f"{link}: affinity saves {share:.1%} of the bytes per epoch, must be {AFFINITY_SAVES:.0%}")
-    if args.json:
-        record = {
-            "arguments": vars(args),
-            "affinity_saves": saved,
-            "links": {link: {name: asdict(one) for name, one in measured.items()} for link, measured in links.items()},
-        }
-        Path(args.json).write_text(json.dumps(record, indent=1) + "\n")
+    figures = {link: {name: asdict(one) for name, one in measured.items()} for link, measured in links.items()}
+    table.record(args.json, {"arguments": vars(args), "affinity_saves": saved, "links": figures})
     return 0 if min(saved.values()) >= AFFINITY_SAVES else 1
 
 
@@ -126,7 +116,7 @@ def _measure(args: argparse.Namespace, rate: float, settings: dict[str, Any], me
             variant.down.append(down)
             variant.up.append(up)
             cpu_share = max(cpu_share, shaper.cpu_s / run.result["train_seconds"])
-            print(f"{number + 1}/{args.rounds} {name}: {variant.epoch_s[-1]:.2f} s", file=sys.stderr, flush=True)
+            table.say(f"{number + 1}/{args.rounds} {name}: {variant.epoch_s[-1]:.2f} s")
     return cpu_share
 
 
@@ -146,40 +136,35 @@ def _affinity_saves(measured: dict[str, Variant]) -> float:
     return 1 - kept.nbytes / sent_again.nbytes
 
 
-def _show(measured: dict[str, Variant], title: str) -> None:
-    table = Table(
-        "variant", "s/epoch", "time ratio", "lowest … highest", "MB down", "MB up", "bytes ratio", title=title
-    )
-    base = measured[DEFAULTS]
-    for name, variant in measured.items():
-        ratios = variant.slower_than(base)
-        table.add_row(
-            name,
-            f"{median(variant.epoch_s):.3f}",
-            f"{median(ratios):.2f}",
-            f"{min(ratios):.2f} … {max(ratios):.2f}",
-            f"{median(variant.down) / 1e6:.1f}",
-            f"{median(variant.up) / 1e6:.1f}",
-            f"{variant.nbytes / base.nbytes:.2f}",
-        )
-    Console(width=120).print(table)
+def _shown(name: str, variant: Variant, base: Variant) -> dict[str, str]:
+    ratios = variant.slower_than(base)
+    return {
+        "variant": name,
+        "s/epoch": f"{median(variant.epoch_s):.3f}",
+        "time ratio": f"{median(ratios):.2f}",
+        "lowest … highest": f"{min(ratios):.2f} … {max(ratios):.2f}",
+        "MB down": f"{median(variant.down) / 1e6:.1f}",
+        "MB up": f"{median(variant.up) / 1e6:.1f}",
+        "bytes ratio": f"{variant.nbytes / base.nbytes:.2f}",
+    }
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", help="another graph than reddit-small at --scale")
-    parser.add_argument("--scale", type=float, default=0.1)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--parts", type=int, default=2)
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--mode", default="async")
+    parser = table.parser(
+        __doc__,
+        source=("", "another graph than reddit-small at --scale"),
+        scale=0.1,
+        rounds=5,
+        epochs=12,
+        parts=2,
+        hidden=128,
+        mode="async",
+        set=([], "for every run"),
+    )
     parser.add_argument(
         "--links", type=_rates, default="75MB,25MB", metavar="75MB,25MB", help="rates, one after the other"
     )
     parser.add_argument("--delay", type=quantity, default=0.002, metavar="2ms")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for every run")
-    parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args(argv)
     args.source = args.source or f"synthetic:reddit-small?scale={args.scale:g}"
     return args

@@ -8,8 +8,6 @@ that the table there says, nothing left behind. Exit code 1 if any is otherwise.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import tempfile
@@ -17,26 +15,26 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.acceptance import table
 from tests.graph_data.malformed import CASES, Answer, Case, ask
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.acceptance.malformed", description=__doc__)
-    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name or command contains it")
-    parser.add_argument("--markdown", action="store_true", help="a table for a page")
-    parser.add_argument("--json", metavar="FILE", help="write the answers there")
-    args = parser.parse_args(argv)
+    args = table.parser(
+        __doc__, only=("", "cases whose name or command contains it"), markdown=(False, "a table for a page")
+    ).parse_args(argv)
     os.environ.pop("SIAFU_DATA", None)  # whose names a message lists
     answers = {case: _asked(case) for case in CASES if args.only in f"{case.name} {case.typed}"}
-    if args.json:
-        rows = [{"name": c.name, "typed": c.typed, "sound": _sound(c, a), **asdict(a)} for c, a in answers.items()]
-        Path(args.json).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
-    _print_markdown(answers) if args.markdown else Console().print(_table(answers))
+    rows = [{"name": c.name, "typed": c.typed, "sound": _sound(c, a), **asdict(a)} for c, a in answers.items()]
+    table.record(args.json, rows)
+    if args.markdown:
+        print("| what is wrong | siafu prepare | answer (exit code 2) |\n|---|---|---|")
+        for case, answer in answers.items():
+            print(f"| {case.name} | `{case.typed}` | `{' '.join(answer.messages)}` |")
+    else:
+        table.show([{name: row[name] for name in ("sound", "name", "typed", "messages")} for row in rows])
     sound = sum(_sound(case, answer) for case, answer in answers.items())
-    print(f"{sound} of {len(answers)} malformed sources answered by the line expected", file=sys.stderr)
+    table.say(f"{sound} of {len(answers)} malformed sources answered by the line expected")
     return 0 if sound == len(answers) else 1
 
 
@@ -56,21 +54,6 @@ def _sound(case: Case, answer: Answer) -> bool:
     ours = case.message.removesuffix("…)")
     same = message == case.message if ours == case.message else message.startswith(ours)
     return same and answer.exit_code == 2 and not answer.left
-
-
-def _table(answers: dict[Case, Answer]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("", "what is wrong", "siafu prepare", "answer"):
-        table.add_column(column, overflow="fold")
-    for case, answer in answers.items():
-        table.add_row("ok" if _sound(case, answer) else "BAD", case.name, case.typed, "\n".join(answer.messages))
-    return table
-
-
-def _print_markdown(answers: dict[Case, Answer]) -> None:
-    print("| what is wrong | siafu prepare | answer (exit code 2) |\n|---|---|---|")
-    for case, answer in answers.items():
-        print(f"| {case.name} | `{case.typed}` | `{' '.join(answer.messages)}` |")
 
 
 if __name__ == "__main__":

@@ -13,18 +13,14 @@ schedule can be faster, so time / floor says how well the link is kept busy. Eva
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.acceptance import table
 from benchmarks.shaper import Shaper, Traffic, quantity
 from benchmarks.socks import Destination
 from run_coordinator import api
@@ -34,7 +30,7 @@ from run_coordinator.actions import Status
 MODES: dict[str, tuple[str, dict[str, Any]]] = {
     "no-pipe": ("no-pipe", {}),
     "pipe": ("pipe", {}),
-    "async-plain": ("async", {"train.freshness": 0, "train.ahead": 1, "train.stale_rows": "use"}),
+    "async-plain": ("async", {"train.freshness": 0, "train.stale_rows": "use"}),
     "async": ("async", {}),
 }
 BASE = "pipe"
@@ -85,7 +81,7 @@ class Meter:
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
     modes = {name: Mode() for name in args.modes.split(",")}
-    settings = dict(assignment.split("=", 1) for assignment in args.set)
+    settings = table.settings(args)
     cpu_shares = []
     for _ in range(args.rounds):
         for name, mode in modes.items():
@@ -96,15 +92,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             mode.epoch_s.append(median(result["epoch_s"][WARMUP_EPOCHS:]))
             mode.nbytes.append(meter.busiest_nbytes())
             mode.floor_s.append(mode.nbytes[-1] / args.rate)
-            print(f"{name}: {mode.epoch_s[-1]:.2f} s, floor {mode.floor_s[-1]:.2f} s", file=sys.stderr, flush=True)
+            table.say(f"{name}: {mode.epoch_s[-1]:.2f} s, floor {mode.floor_s[-1]:.2f} s")
     rows = {name: mode.row(modes.get(BASE, mode)) for name, mode in modes.items()}
-    _show(
-        rows, f"{args.source}, hidden {args.hidden}: {args.rate / 1e6:g} MB/s, {1000 * args.delay:g} ms per {args.link}"
-    )
+    title = f"{args.source}, hidden {args.hidden}: {args.rate / 1e6:g} MB/s, {1000 * args.delay:g} ms per {args.link}"
+    table.show([_shown(name, row) for name, row in rows.items()], title)
     print(f"{args.rounds} rounds; the shaper took {max(cpu_shares):.1%} of a core at most")
-    if args.json:
-        record = {"arguments": vars(args), "modes": rows, "shaper_cpu_share": max(cpu_shares)}
-        Path(args.json).write_text(json.dumps(record, indent=1) + "\n")
+    table.record(args.json, {"arguments": vars(args), "modes": rows, "shaper_cpu_share": max(cpu_shares)})
     return 0
 
 
@@ -130,33 +123,30 @@ def _train(args: argparse.Namespace, name: str, settings: dict[str, Any], run_di
     return {**run.result, "epoch_s": [line["epoch_s"] for line in run.metrics() if line["event"] == "epoch"]}
 
 
-def _show(rows: dict[str, dict[str, Any]], title: str) -> None:
-    table = Table("mode", "s/epoch", f"ratio to {BASE}", "lowest … highest", "floor s", "link in use", title=title)
-    for name, row in rows.items():
-        spread = f"{min(row['ratios']):.2f} … {max(row['ratios']):.2f}"
-        values = (
-            f"{row['epoch_s']:.2f}",
-            f"{row['ratio']:.2f}",
-            spread,
-            f"{row['floor_s']:.2f}",
-            f"{row['link_use']:.0%}",
-        )
-        table.add_row(name, *values)
-    Console(width=120).print(table)
+def _shown(name: str, row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "mode": name,
+        "s/epoch": f"{row['epoch_s']:.2f}",
+        f"ratio to {BASE}": f"{row['ratio']:.2f}",
+        "lowest … highest": f"{min(row['ratios']):.2f} … {max(row['ratios']):.2f}",
+        "floor s": f"{row['floor_s']:.2f}",
+        "link in use": f"{row['link_use']:.0%}",
+    }
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", default="synthetic:reddit-small?scale=0.05")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--hidden", type=int, default=128)
+    parser = table.parser(
+        __doc__,
+        source="synthetic:reddit-small?scale=0.05",
+        rounds=5,
+        epochs=8,
+        hidden=128,
+        modes=(",".join(MODES), "of these, with a comma between"),
+        set=([], "for every run"),
+    )
     parser.add_argument("--rate", type=quantity, default=25e6, metavar="25MB")
     parser.add_argument("--delay", type=quantity, default=0.005, metavar="5ms")
     parser.add_argument("--link", choices=("lambda", "server"), default="lambda", help="what has a link of its own")
-    parser.add_argument("--modes", default=",".join(MODES), help="of these, with a comma between")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for every run")
-    parser.add_argument("--json", metavar="FILE")
     return parser.parse_args(argv)
 
 

@@ -15,21 +15,16 @@ code 1 if either is below its bar.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.acceptance import table
 from benchmarks.shaper import CHUNK_S, MAX_CHUNK_NBYTES, MIN_CHUNK_NBYTES, Shaper
 from cost_planner.plan import machine_rates
 from cost_planner.plan.calibrate import (
@@ -88,7 +83,15 @@ FACTORS, LATES_S = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0), (0.0, 0.0003, 0.0006)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parse(argv)
+    args = table.parser(
+        __doc__,
+        source=SOURCE,
+        rounds=3,
+        epochs=13,
+        only=(MODES, "these modes alone"),
+        calibration=(None, "instead of calibrating"),
+        save=(None, "where to keep the calibration [this machine's]"),
+    ).parse_args(argv)
     assert not {place.setting(mode) for place in PLACES for mode in MODES} & set(SETTINGS)
     asked = [(place, mode) for place in PLACES for mode in args.only]
     shaped = [(place, mode) for place in SHAPED for mode in ("pipe", "no-pipe")]
@@ -100,27 +103,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         for job in jobs:
             runs.setdefault(job, []).append(_measure(args.source, job, args.epochs))
             words = job.words if isinstance(job, Setting) else f"{job[1]}, {job[0].words}"
-            _say(f"{number + 1}/{args.rounds} {words}: {1000 * runs[job][-1].seen.epoch_s:.0f} ms")
+            table.say(f"{number + 1}/{args.rounds} {words}: {1000 * runs[job][-1].seen.epoch_s:.0f} ms")
     if args.calibration:
         calibration = Calibration.load(args.calibration)
     else:
         calibration = fitted([middle(runs[setting]) for setting in known], machine_rates.measured())
         calibration.save(args.save or own_path())
     instrument = _instrument([(*job, runs[job]) for job in shaped], calibration)
-    _say(f"the shaper: {instrument}")
+    table.say(f"the shaper: {instrument}")
     rows = [_row(*job, runs[job], calibration, instrument) for job in asked]
     close = sum(abs(row["off"]) <= CLOSE for row in rows) / len(rows)
     right, clear = _ranked(rows)
-    _show(rows)
+    table.show([_shown(row) for row in rows])
     print(f"within {CLOSE:.0%}: {close:.0%} of {len(rows)} settings, must be all")
     for name, pairs in (("pairs of modes", right), (f"those that differ by more than {EQUAL:.0%}", clear)):
         print(
             f"{name} in the right order: {sum(pairs)} of {len(pairs)}"
             + (f", must be {RANKED_SHARE:.0%}" if pairs is right else "")
         )
-    if args.json:
-        record = {"rows": rows, "close": close, "calibration": asdict(calibration), "instrument": asdict(instrument)}
-        Path(args.json).write_text(json.dumps(record, indent=1) + "\n")
+    known_of = {"calibration": asdict(calibration), "instrument": asdict(instrument)}
+    table.record(args.json, {"rows": rows, "close": close, **known_of})
     ranked = sum(right) / len(right) if right else 1.0
     return 0 if close >= CLOSE_SHARE and ranked >= RANKED_SHARE else 1
 
@@ -195,34 +197,15 @@ def _ranked(rows: Sequence[dict[str, Any]]) -> tuple[list[bool], list[bool]]:
     return every, clear
 
 
-def _show(rows: Sequence[dict[str, Any]]) -> None:
-    table = Table("setting", "mode", "measured, ms", "lowest … highest", "predicted, ms", "off")
-    for row in rows:
-        table.add_row(
-            Place(**row["place"]).words,
-            row["mode"],
-            f"{1000 * row['measured_s']:.0f}",
-            f"{1000 * row['lowest_s']:.0f} … {1000 * row['highest_s']:.0f}",
-            f"{1000 * row['predicted_s']:.0f}",
-            f"{row['off']:+.0%}",
-        )
-    Console(width=130).print(table)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", default=SOURCE)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=13)
-    parser.add_argument("--only", nargs="+", choices=MODES, default=MODES, help="these modes alone")
-    parser.add_argument("--calibration", type=Path, metavar="FILE", help="instead of calibrating")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="where to keep the calibration [this machine's]")
-    parser.add_argument("--json", metavar="FILE")
-    return parser.parse_args(argv)
+def _shown(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "setting": Place(**row["place"]).words,
+        "mode": row["mode"],
+        "measured, ms": f"{1000 * row['measured_s']:.0f}",
+        "lowest … highest": f"{1000 * row['lowest_s']:.0f} … {1000 * row['highest_s']:.0f}",
+        "predicted, ms": f"{1000 * row['predicted_s']:.0f}",
+        "off": f"{row['off']:+.0%}",
+    }
 
 
 if __name__ == "__main__":

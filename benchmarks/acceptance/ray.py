@@ -10,8 +10,6 @@ from there to the end of ``siafu train``, and its last line.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 import time
@@ -19,9 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.acceptance import table
 from tests.integration.processes import Training
 from tests.simulated_ray import SimulatedRay
 
@@ -40,7 +36,7 @@ PLACES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 if all weights are those of local processes, and every loss ended its run in time, naming the node."""
-    args = _parse(argv)
+    args = table.parser(__doc__, source="digits", epochs=50, losses=(3, "nodes to kill, one run each")).parse_args(argv)
     fleet = (args.source, "--mode", "pipe", "--parts", str(PARTS), "--param-servers", str(PARAM_SERVERS))
     with tempfile.TemporaryDirectory() as folder, SimulatedRay() as cluster:
         base = (*fleet, "--set", f"cloud.ray_address={cluster.address}")
@@ -55,9 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for row in places:
         same = next(other for other in places if other["backend"] == row["backend"])
         row["identical"] = row["weights_digest"] == same["weights_digest"]
-    _show(places, losses, args.source)
-    if args.json:
-        Path(args.json).write_text(json.dumps({"places": places, "losses": losses}, indent=1) + "\n")
+    title = f"{args.source}, pipe, {PARTS} graph servers and {PARAM_SERVERS} parameter server"
+    table.show([{**row, "weights_digest": row["weights_digest"][:16]} for row in places], title)
+    table.show(losses, "A node is lost")
+    table.record(args.json, {"places": places, "losses": losses})
     return 0 if all(row["identical"] for row in places) and all(row["named"] for row in losses) else 1
 
 
@@ -99,47 +96,6 @@ def _lose(cluster: SimulatedRay, run_dir: Path, how: str, base: Sequence[str]) -
     cluster.add(lost)
     named = code == 1 and "_server " in line and f"node {lost} " in line
     return {"how": how, "seconds": took_s, "code": code, "named": named, "left": left, "last_line": line}
-
-
-def _show(places: list[dict[str, Any]], losses: list[dict[str, Any]], source: str) -> None:
-    table = Table(
-        "servers",
-        "backend",
-        "training s",
-        "whole run s",
-        "invocations",
-        "billed ms",
-        "test",
-        "final weights",
-        "same",
-        title=f"{source}, pipe, {PARTS} graph servers and {PARAM_SERVERS} parameter server",
-    )
-    for row in places:
-        table.add_row(
-            row["where"],
-            row["backend"],
-            f"{row['train_seconds']:.2f}",
-            f"{row['seconds']:.1f}",
-            f"{row['invocations']:.0f}",
-            f"{row['billed_ms']:.0f}",
-            f"{row['test_acc']:.4f}",
-            row["weights_digest"][:16],
-            "yes" if row["identical"] else "NO",
-        )
-    Console(width=140).print(table)
-    table = Table("node is", "s until the run's end", "exit code", "servers left", "last line", title="A node is lost")
-    for row in losses:
-        table.add_row(row["how"], f"{row['seconds']:.1f}", str(row["code"]), str(row["left"]), row["last_line"])
-    Console(width=140).print(table)
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", default="digits")
-    parser.add_argument("--epochs", type=int, default=50)
-    parser.add_argument("--losses", type=int, default=3, help="nodes to kill, one run each")
-    parser.add_argument("--json", metavar="FILE")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

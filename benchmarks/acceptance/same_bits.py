@@ -18,10 +18,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.acceptance import table
 from run_coordinator import api
 from siafu.errors import GnnError
 from siafu.models import MODELS
@@ -33,15 +32,14 @@ CORETYPE = "OPENBLAS_CORETYPE"
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
     golden, places = json.loads(GOLDEN.read_text()), args.places.split(",")
-    table = Table(
-        "model", "partitions", "golden", *(f"{place} {core}".strip() for place in places for core in args.blas)
-    )
+    rows: list[dict[str, Any]] = []
     missing: set[str] = set()
     same, compared = True, 0
     with tempfile.TemporaryDirectory() as folder:
         for model in MODELS:
             for parts in args.parts:
-                wanted, found = golden[f"{model}, {parts} partitions"], []
+                wanted = golden[f"{model}, {parts} partitions"]
+                rows.append({"model": model, "partitions": parts, "golden": wanted})
                 shards_of(model, parts, Path(folder, f"{model}-{parts}"))
                 for place in places:
                     for core in args.blas:
@@ -49,9 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                         missing |= {place} if not digest else set()
                         same &= digest in ("", wanted)
                         compared += digest == wanted
-                        found.append("same" if digest == wanted else digest or "left out")
-                table.add_row(model, str(parts), wanted, *found)
-    Console(width=160).print(table)
+                        rows[-1][f"{place} {core}".strip()] = "same" if digest == wanted else digest or "left out"
+    table.show(rows)
+    table.record(args.json, rows)
     print(
         f"{compared} runs have the golden weights, {'no' if same else 'SOME'} others; left out: "
         f"{', '.join(sorted(missing)) or 'nothing'}"
@@ -74,15 +72,14 @@ def _trained(model: str, parts: int, place: str, core: str, folder: Path) -> str
     except GnnError as error:
         if place == "cpu":  # which every machine has
             raise
-        print(f"{place} is left out: {error}", file=sys.stderr, flush=True)
+        table.say(f"{place} is left out: {error}")
         return ""
-    print(f"{model}, {parts}, {place}, {core or 'any BLAS'}: {result['weights_digest']}", file=sys.stderr, flush=True)
+    table.say(f"{model}, {parts}, {place}, {core or 'any BLAS'}: {result['weights_digest']}")
     return str(result["weights_digest"])
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--places", default="cpu,local,ray,localstack")
+    parser = table.parser(__doc__, places="cpu,local,ray,localstack")
     parser.add_argument("--blas", type=lambda text: text.split(","), default=["", "Haswell", "Prescott"])
     parser.add_argument("--parts", type=lambda text: [int(part) for part in text.split(",")], default=[1, 2])
     return parser.parse_args(argv)

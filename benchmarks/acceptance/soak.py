@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import logging
 import os
 import statistics
@@ -33,9 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.acceptance import table
 from benchmarks.chaos.schedule import Fault, MessageFaults, Schedule
 from benchmarks.chaos.trial import HIT, Born, Trial, suffer
 
@@ -166,45 +163,37 @@ def _report(args: argparse.Namespace, trial: Trial, watch: Watch, from_s: float,
         for watched in watch.seen.values()
         if watched.samples[0].at_s <= from_s and watched.samples[-1].at_s >= until_s - WINDOW_S
     ]
-    rows, table = [], Table("process", "MiB", "last", "furthest", "files", "more", "flat")
+    rows, shown = [], list[dict[str, str]]()
     for watched in sorted(lasted, key=lambda watched: watched.name):
         minutes, (off, more) = watched.medians(from_s), judged(watched, from_s)
         first, last = minutes[0], minutes[-1]
         flat = abs(off) <= FLAT and more <= MORE_FDS
-        table.add_row(
-            watched.name,
-            f"{first.memory_mb:.1f}",
-            f"{last.memory_mb:.1f}",
-            f"{off:+.1%}",
-            f"{first.fds:.0f}",
-            f"{more:+d}",
-            "yes" if flat else "NO",
+        shown.append(
+            {
+                "process": watched.name,
+                "MiB": f"{first.memory_mb:.1f}",
+                "last": f"{last.memory_mb:.1f}",
+                "furthest": f"{off:+.1%}",
+                "files": f"{first.fds:.0f}",
+                "more": f"{more:+d}",
+                "flat": "yes" if flat else "NO",
+            }
         )
         rows.append({"name": watched.name, "off": off, "more_fds": more, "flat": flat, "samples": watched.samples})
-    Console(width=100).print(table)
+    table.show(shown)
     epochs = trial.result.get("epochs")
     print(f"{args.minutes:g} minutes, {epochs} epochs, {len(trial.restarts)} restarts; {dict(trial.faults)}")
     if trial.error:
         print(f"the run failed: {trial.error}", file=sys.stderr)
-    if args.json:
-        record = {
-            "rows": rows,
-            "error": trial.error,
-            "faults": trial.faults,
-            "restarts": trial.restarts,
-            "epochs": epochs,
-        }
-        Path(args.json).write_text(json.dumps(record) + "\n")
+    told = {"error": trial.error, "faults": trial.faults, "restarts": trial.restarts, "epochs": epochs}
+    table.record(args.json, {"rows": rows, **told})
     return 0 if lasted and not trial.error and all(row["flat"] for row in rows) else 1
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = table.parser(__doc__, minutes=60.0, set=([], "of the run"))
     parser.add_argument("source", nargs="?", default="citeseer")
-    parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--mode", choices=("pipe", "async"), default="async")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of the run")
-    parser.add_argument("--json", metavar="FILE", help="write every sample there")
     return parser.parse_args(argv)
 
 

@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.acceptance import table
 from siafu.__main__ import main as siafu
 from siafu.pricing import prices
 
@@ -83,23 +84,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = json.loads((args.dir / name / "value.json").read_text())
             missed += [name] * (sum(row["value"] is not None for row in found["rows"]) < 2)
     if missed:
-        print(f"less than two contenders reached the target of {', '.join(missed)}", file=sys.stderr)
+        table.say(f"less than two contenders reached the target of {', '.join(missed)}")
     return 1 if missed else 0
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--only", nargs="+", default=list(CASES), choices=list(CASES), help="graphs; cora of $SIAFU_DATA"
-    )
-    parser.add_argument("--runs", type=int, default=5, help="seeds of each contender")
-    parser.add_argument(
-        "--contenders", default="", help="as of siafu value, instead of a graph's own; cpu pipe among them"
+    parser = table.parser(
+        __doc__,
+        only=(list(CASES), "graphs; cora of $SIAFU_DATA"),
+        runs=(5, "seeds of each contender"),
+        contenders=("", "as of siafu value, instead of a graph's own; cpu pipe among them"),
+        as_gpu=("g4dn.xlarge", "that of a GPU, and of all ranks of a baseline"),
+        dir=Path("runs/value"),
+        report=(False, "run nothing"),
     )
     parser.add_argument("--as", dest="stand_in", default="c7g.xlarge", help="a graph server's machine")
-    parser.add_argument("--as-gpu", default="g4dn.xlarge", help="that of a GPU, and of all ranks of a baseline")
-    parser.add_argument("--dir", type=Path, default=Path("runs/value"))
-    parser.add_argument("--report", action="store_true", help="run nothing")
     prices.add_argument(parser)
     return parser.parse_args(argv)
 

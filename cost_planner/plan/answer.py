@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from cost_planner import memory
+from cost_planner.memory import GIB
 from cost_planner.plan import quotas
 from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.finding import finding, in_short, of_lambdas, words
@@ -23,7 +24,6 @@ from cost_planner.plan.lambdas import Lambdas
 from cost_planner.plan.options import CARD, Option
 from cost_planner.plan.ranking import Predicted, Ranking
 from cost_planner.plan.show import command
-from cost_planner.scale import GIB
 from cost_planner.value.trained import name_of
 from siafu import allotment
 from siafu.config import Config

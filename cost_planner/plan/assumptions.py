@@ -11,17 +11,15 @@ from cost_planner.plan import cards, cores, epochs
 from cost_planner.plan.asked import CONCURRENCY, Asked
 from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.graphs import Graph
-from cost_planner.plan.options import START_S, USABLE
+from cost_planner.plan.options import S3_BYTES_PER_S, START_S, USABLE
 from cost_planner.plan.ranking import Predicted
-from cost_planner.scale import AWS, GB, SETTINGS
+from cost_planner.plan.simulated_run import Environments
+from cost_planner.scale import SERVERS
 from cost_planner.value import break_even
 from siafu.config import Cloud, Config
 from siafu.models import operators
 from siafu.places import CORE_MB
 from siafu.pricing import prices
-
-#: Servers of the largest setting of docs/scale.md.
-MOST_LOOKED_AT = max(setting.servers for setting in SETTINGS)
 
 
 def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today: date) -> list[str]:
@@ -47,15 +45,15 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         *_of_chips(asked, calibration, shown),
         (
             f"Links: the burst bandwidth of prices.csv for {cores.BURST_S:.0f} s, then the baseline; at most "
-            f"{AWS.flow_gbps:g} Gbps per connection; one zone."
+            f"{cores.FLOW_GBPS:g} Gbps per connection; one zone."
         ),
         (
-            f"Lambda ({config.cloud.arch}): {AWS.lambda_bytes_per_s / 1e6:.0f} MB/s each way; at {CORE_MB:,} MB, "
-            f"{cores.of_lambda(config.cloud.arch).speed:g} of the calibrated core (cores.csv). The number of "
-            "environments is constant; in training, lambda.count = 0 adapts it."
+            f"Lambda ({config.cloud.arch}): {Environments().link.bytes_per_s / 1e6:.0f} MB/s each way; at "
+            f"{CORE_MB:,} MB, {cores.of_lambda(config.cloud.arch).speed:g} of the calibrated core (cores.csv). The "
+            "number of environments is constant; in training, lambda.count = 0 adapts it."
         ),
         f"A run uses up to {USABLE:.0%} of a machine's memory, takes {START_S:.0f} s to start, and reads "
-        f"{AWS.s3_bytes_per_s / 1e6:.0f} MB/s from S3; the deployment lasts as long as the run.",
+        f"{S3_BYTES_PER_S / 1e6:.0f} MB/s from S3; the deployment lasts as long as the run.",
         "Evaluation: "
         + (f"every {'epoch' if evaluated == 1 else f'{evaluated} epochs'}." if evaluated else "none while training."),
         _of_prices(config, shown, today),
@@ -94,9 +92,9 @@ def _of_own_types(asked: Asked) -> list[str]:
 
 def _of_many_servers(shown: Sequence[Predicted]) -> list[str]:
     most = max(one.option.in_pipe.servers for one in shown)
-    if most <= MOST_LOOKED_AT:
+    if most <= SERVERS:
         return []
-    return [f"docs/scale.md covers up to {MOST_LOOKED_AT} servers; this plan has options with {most}."]
+    return [f"docs/scale.md covers up to {SERVERS} servers; this plan has options with {most}."]
 
 
 def _of_attention(config: Config) -> list[str]:
@@ -119,8 +117,8 @@ def _of_chips(asked: Asked, calibration: Calibration, shown: Sequence[Predicted]
     machines = {one.option.machine.name: one.option.machine for one in shown if not one.option.card}
     known = {name: (cores.memory_of(one), cores.cores_of(one).chip) for name, one in sorted(machines.items())}
     told = ", ".join(
-        f"{name} {memory.bytes_per_s / GB:.0f} GB/s"
-        + (f" and {chip.flops / GB:g} GFLOP/s a core" if chip.flops < math.inf else "")
+        f"{name} {memory.bytes_per_s / 1e9:.0f} GB/s"
+        + (f" and {chip.flops / 1e9:g} GFLOP/s a core" if chip.flops < math.inf else "")
         for name, (memory, chip) in known.items()
         if chip
     )

@@ -68,7 +68,7 @@ THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
 HOPS_S = (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3)
 #: Of each setting's runs that in the middle is taken. The fastest would be that of a machine without neighbours: what
 #: it predicts is then less than what most runs take.
-ROUNDS = 3
+ROUNDS, EPOCHS = 3, 13
 #: The least is of a machine that others keep as busy as we do.
 USABLE = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 #: Nine in ten of the predicted epochs must be closer than this, relative. 0.13 is usual on an idle machine.
@@ -156,24 +156,17 @@ def measured(source: str, setting: Setting, epochs: int, more: Mapping[str, Any]
     return Measured(setting, config, spec, Counts.of(shards.manifest, config.data.split), seen)
 
 
-def calibrate(
-    console: Console,
-    source: str = SOURCE,
-    settings: Sequence[Setting] = SETTINGS,
-    epochs: int = 13,
-    rounds: int = ROUNDS,
-    path: Path | None = None,
-) -> Calibration:
-    """Some minutes on an idle machine. What is found is kept in ``path``, None: where ``Calibration.load`` looks for
-    this machine's. Raises what ``siafu.train`` raises, and ConfigError for a poor fit, which is not kept."""
-    path = path or own_path()
+def calibrate(console: Console) -> Calibration:
+    """Some minutes on an idle machine. What is found is kept where ``Calibration.load`` looks for this machine's.
+    Raises what ``siafu.train`` raises, and ConfigError for a poor fit, which is not kept."""
+    path = own_path()
     outputs.check_file_in_folder("calibration", path)
     found: dict[Setting, list[Measured]] = {}
     with console.status("calibrating") as status:
-        for number in range(rounds):
-            for setting in settings:
-                status.update(f"calibrating, round {number + 1} of {rounds}: {setting.words}")
-                found.setdefault(setting, []).append(measured(SPARSE if setting.sparse else source, setting, epochs))
+        for number in range(ROUNDS):
+            for setting in SETTINGS:
+                status.update(f"calibrating, round {number + 1} of {ROUNDS}: {setting.words}")
+                found.setdefault(setting, []).append(measured(SPARSE if setting.sparse else SOURCE, setting, EPOCHS))
     runs = [middle(several) for several in found.values()]
     calibration = fitted(runs, machine_rates.measured())
     refuse_poor(runs, calibration)
@@ -239,8 +232,8 @@ def errors(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth | None = 
     return [predicted_s(run.plan(speeds, memory)) / run.seen.epoch_s - 1 for run in runs]
 
 
-def predicted_s(plan: Plan, epochs: int = 8) -> float:
-    return simulated(plan, epochs, Random(0)).epoch_s
+def predicted_s(plan: Plan) -> float:
+    return simulated(plan, 8, Random(0)).epoch_s
 
 
 def _machine() -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from cost_planner.scale import GIB
+from cost_planner.memory import GIB
 from siafu.pricing.prices import Instance
 
 FILE = Path(__file__).with_name("cards.csv")

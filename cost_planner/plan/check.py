@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from cost_planner import memory
+from cost_planner.memory import GIB
 from cost_planner.plan import graphs, here
 from cost_planner.plan.asked import Asked
 from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.epochs import Epochs
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Predicted, first_epochs
-from cost_planner.scale import GIB
 from siafu import peak_memory, run_files
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config

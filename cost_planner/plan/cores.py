@@ -10,7 +10,7 @@ Pure but for reading ``cores.csv`` and ``chips.csv``.
    the last-level cache. Products run no faster than the peak, whatever rule 2 says. A machine has the share of the
    socket's bandwidth that it has of its vCPUs: other machines use the rest. What is not published limits nothing.
 4. A link has its burst for ``BURST_S`` and its baseline for ever: over a run of known bytes it has the rate between the
-   two that such a bucket gives. A TCP connection has ``scale.AWS.flow_gbps`` at most.
+   two that such a bucket gives. A TCP connection has ``FLOW_GBPS`` at most, outside a placement group.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pathlib import Path
 from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.work import Speeds
-from cost_planner.scale import AWS, GB
 from siafu.places import CORE_MB
 from siafu.pricing.prices import Instance
 
 FILE, CHIPS = (Path(__file__).with_name(name) for name in ("cores.csv", "chips.csv"))
 #: AWS: bursts last "typically from 5 to 60 minutes, depending on the instance size". The least of it.
 BURST_S = 300.0
+FLOW_GBPS = 5.0
 #: How far off a speed of ``cores.csv`` may be: a guess.
 SPEED_ERROR = 0.2
 #: Paid for in CPU credits: at full load for hours they are something else.
@@ -99,9 +99,9 @@ def threads_of(machine: Instance) -> int:
 
 def link_of(machine: Instance, nbytes: float, *, connections: int) -> LinkRate:
     """A machine's link, one way, over a run that sends so much over it."""
-    base = (machine.network_baseline_gbps or machine.network_gbps or 0.0) * GB / 8
-    peak = max(base, (machine.network_gbps or 0.0) * GB / 8)
-    most = max(1, connections) * AWS.flow_gbps * GB / 8
+    base = (machine.network_baseline_gbps or machine.network_gbps or 0.0) * 1e9 / 8
+    peak = max(base, (machine.network_gbps or 0.0) * 1e9 / 8)
+    most = max(1, connections) * FLOW_GBPS * 1e9 / 8
     fast = peak * BURST_S
     seconds = min(nbytes, fast) / peak + max(0.0, nbytes - fast) / base
     return LinkRate(min(most, nbytes / seconds if nbytes else peak))

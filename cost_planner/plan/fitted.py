@@ -11,10 +11,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from cost_planner import memory
+from cost_planner.memory import GIB
 from cost_planner.plan import card_memory
 from cost_planner.plan.asked import Asked, Backend
 from cost_planner.plan.work import Counts
-from cost_planner.scale import GIB
 from run_coordinator import intervals
 from siafu.config import Config, Train
 from siafu.shards import Manifest, PartitionEntry

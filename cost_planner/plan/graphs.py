@@ -17,14 +17,13 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cost_planner import scale
 from graph_data.estimate import sizes_of
 from graph_data.sources import synthetic
 from graph_data.sources.names import resolve
 from run_coordinator import prepared
 from siafu.config import Config
 from siafu.errors import ConfigError
-from siafu.shards import FileEntry, Manifest, PartitionEntry, ShardSet, is_prepared
+from siafu.shards import FileEntry, Manifest, PartitionEntry, ShardSet, SplitSizes, is_prepared
 
 #: Of a graph that nobody has cut: what a streaming partitioner should reach (docs/scale.md).
 CUT = 0.5
@@ -56,13 +55,45 @@ class Graph:
         """As shards of so many parts would say, all of them alike."""
         if self.shards and self.shards.num_partitions == parts:
             return self.shards
-        told = scale.Graph(self.name, self.vertices, self.edges, self.features, self.classes, hidden=1)
-        made = scale.Setting("", told, servers=parts, crossing=self.crossing(parts), shared=self.shared).manifest
-        if self.shards is None:
-            return made
-        features = _features(self.shards, parts)
-        partitions = tuple(replace(entry, files=_with(entry, features)) for entry in made.partitions)
-        return replace(self.shards, num_partitions=parts, partitions=partitions, cut_edges=made.cut_edges)
+        n, m, crossing = self.vertices // parts, self.edges // parts, self.crossing(parts)
+        remote = self.vertices * (1 - 1 / parts)
+        g = int(drawn(crossing * self.edges / parts, remote) / self.shared) if parts > 1 else 0
+        sizes = {
+            "in_indptr.npy": 8 * (n + 1),
+            "in_indices.npy": 4 * m,
+            "vertices.npy": 8 * n,
+            "ghosts_in.npy": 12 * g,
+            "degree.npy": 8 * (n + g),
+            "labels.npy": 8 * n,
+            "split.npy": n,
+        }
+        files = {name: FileEntry(nbytes, "", 0) for name, nbytes in sizes.items()}
+        files |= (
+            _features(self.shards, parts) if self.shards else {"features.npy": FileEntry(4 * n * self.features, "", 0)}
+        )
+        entry = PartitionEntry(n, m, m, int(crossing * m), g, g, files)
+        base = self.shards or Manifest(
+            siafu="",
+            name=self.name,
+            num_vertices=self.vertices,
+            num_edges=self.edges,
+            num_features=self.features,
+            num_classes=self.classes,
+            multilabel=False,
+            directed=False,
+            weighted=False,
+            sparse_features=False,
+            feature_norm="none",
+            partitioner="",
+            order="given",
+            seed=0,
+            num_partitions=parts,
+            splits=(SplitSizes(int(0.66 * self.vertices), int(0.1 * self.vertices), 0),),
+            cut_edges=0,
+            partitions=(),
+        )
+        cut_edges = int(crossing * self.edges)
+        return replace(base, num_partitions=parts, partitions=(entry,) * parts, cut_edges=cut_edges)
 
     @property
     def cut_is_assumed(self) -> bool:
@@ -114,7 +145,7 @@ def of_manifest(manifest: Manifest) -> Graph:
         return Graph(manifest.name, *counts, shards=manifest)
     cut, remote = manifest.cut_edges / max(1, manifest.num_edges), manifest.num_vertices * (1 - 1 / parts)
     ghosts = sum(entry.ghosts_in for entry in manifest.partitions) / parts
-    shared = scale.drawn(manifest.cut_edges / parts, remote) / ghosts if ghosts else SHARED
+    shared = drawn(manifest.cut_edges / parts, remote) / ghosts if ghosts else SHARED
     return Graph(manifest.name, *counts, cut, parts, shared, f"counted, {manifest.partitioner}", manifest)
 
 
@@ -137,8 +168,9 @@ def _features(manifest: Manifest, parts: int) -> dict[str, FileEntry]:
     }
 
 
-def _with(entry: PartitionEntry, features: dict[str, FileEntry]) -> dict[str, FileEntry]:
-    return {**{name: file for name, file in entry.files.items() if not name.startswith("features")}, **features}
+def drawn(times: float, remote: float) -> float:
+    """Distinct ones of so many vertices, drawn at random so many times."""
+    return remote * -math.expm1(-times / remote)
 
 
 def count(text: str, flag: str) -> int:

@@ -27,7 +27,6 @@ from cost_planner.plan.fitted import Fitted
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments, Plan
 from cost_planner.plan.work import plan_of
-from cost_planner.scale import AWS
 from siafu.config import Config
 from siafu.models import ModelSpec
 from siafu.pricing import prices
@@ -50,6 +49,8 @@ CARD_TOO_SMALL, UNKNOWN_CARD = (
 )
 #: From machines that are there to roles that have said hello.
 START_S = 10.0
+#: Of one server that downloads its shard over several connections: an assumption.
+S3_BYTES_PER_S = 0.5e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +254,7 @@ class Catalogue:
             train=replace(base.train, epochs=epochs),
         )
         nbytes = ranks * fitted.shard_bytes
-        setup_s = START_S + cards.START_S + nbytes / AWS.s3_bytes_per_s + card.copy_s(fitted.shard_bytes)
+        setup_s = START_S + cards.START_S + nbytes / S3_BYTES_PER_S + card.copy_s(fitted.shard_bytes)
         yield Option(machine, config, plan, Floors.of(plan), epochs, setup_s, memory_gib, "vanilla", card)
 
     def _fit(self, servers: int, backend: Backend, threads: int) -> Fitted:
@@ -337,4 +338,4 @@ def _setup_s(asked: Asked, plan: Plan, fitted: Fitted, machine: Instance, card: 
     if (kind := plan.environments) is not None:
         rate = min(plan.link.bytes_per_s, (kind.count or plan.intervals) * kind.link.bytes_per_s)
         constants = counts.vertices * width * 4 / rate
-    return START_S + fitted.shard_bytes / AWS.s3_bytes_per_s + features + gather + constants
+    return START_S + fitted.shard_bytes / S3_BYTES_PER_S + features + gather + constants

@@ -48,15 +48,13 @@ class Timeline:
 
 @dataclass(frozen=True)
 class LinkRate:
-    """Of one direction. What a link has not used of its rate adds up to ``burst`` bytes, which leave at ``peak``."""
+    """Of one direction."""
 
     bytes_per_s: float
-    burst: float = 0.0
-    peak: float = 0.0  # bytes per second; 0: as ``bytes_per_s``
 
 
 class Link:
-    """One direction of a network link: bytes leave in the order of asking. A token bucket."""
+    """One direction of a network link: bytes leave in the order of asking."""
 
     def __init__(self, timeline: Timeline, rate: LinkRate):
         self._timeline, self._rate = timeline, rate
@@ -64,20 +62,11 @@ class Link:
         self.busy_s = 0.0
         self.began = 0.0  # when what was asked for last began, or will
         self._free_at = 0.0
-        self._tokens, self._counted_at = rate.burst, 0.0
 
     def leave(self, nbytes: float) -> float:
         """When so many bytes, asked for now, are through."""
-        rate = self._rate
         begin = max(self._timeline.now, self._free_at)
-        seconds = nbytes / rate.bytes_per_s
-        if rate.burst and rate.peak > rate.bytes_per_s:
-            self._tokens = min(rate.burst, self._tokens + (begin - self._counted_at) * rate.bytes_per_s)
-            # At the peak, tokens go faster than they come; a burst of this many bytes lasts until they are gone.
-            fast = min(nbytes, self._tokens * rate.peak / (rate.peak - rate.bytes_per_s))
-            seconds = fast / rate.peak + (nbytes - fast) / rate.bytes_per_s
-            self._tokens = max(0.0, self._tokens + seconds * rate.bytes_per_s - nbytes)
-            self._counted_at = begin + seconds
+        seconds = nbytes / self._rate.bytes_per_s
         self._free_at = begin + seconds
         self.busy_s += seconds
         self.began = begin

@@ -14,12 +14,12 @@ import re
 from collections import Counter
 from typing import Any
 
-from cost_planner import scale
 from cost_planner.plan.asked import CONCURRENCY
 from cost_planner.plan.options import Option
-from cost_planner.scale import AWS
 from siafu.pricing import cost
 
+#: The soft limit that a process gets unless it asks for more.
+SERVER_FILES = 1024
 STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
 #: Class of instance types -> its quotas in Service Quotas, on demand and on spot: what EC2
 #: calls the types there, and a code.
@@ -46,6 +46,17 @@ def quota(name: str, *, spot: bool) -> dict[str, str]:
     return {"name": called, "code": code}
 
 
+def open_files(option: Option, alive: int) -> dict[str, int]:
+    """Of one member of each role, as counted in /proc of running ones. ``alive``: environments in the run, those that
+    still leave included."""
+    servers, q = option.machines, option.param_servers
+    return {
+        "graph server": 36 + 2 * -(-alive // servers) + 3 * (servers - 1) + 2 * q,
+        "parameter server": 15 + alive + servers + 3 * (q - 1),
+        "worker": 16 + 2 * q,
+    }
+
+
 def needed(option: Option) -> dict[str, Any]:
     """JSON. ``raise``: what is beyond the defaults, in words. ``vcpus_quota`` is that of graph servers, and of ranks;
     ``vcpus_by_quota`` has parameter servers' too."""
@@ -57,8 +68,7 @@ def needed(option: Option) -> dict[str, Any]:
     volumes = config.cloud.volume_gib * (servers + param_servers)
     if option.backend == "vanilla":
         volumes = cost.gpu_volume_gib(config)
-    each = -(-option.environments // servers)
-    files = scale.MEASURED.fds_of_graph_server + 2 * each + 3 * (servers - 1) + 2 * param_servers
+    files = open_files(option, option.environments)["graph server"]
     found: dict[str, Any] = {
         "vcpus": option.vcpus,
         "vcpus_quota": quota(class_of(option.machine.name), spot=config.cloud.spot),
@@ -67,9 +77,9 @@ def needed(option: Option) -> dict[str, Any]:
         ],
         "endpoints": cost.num_endpoints(config),
         "volumes_gib": volumes,
-        "open_files_of_graph_server": {"needed": files, "default": AWS.server_fds},
+        "open_files_of_graph_server": {"needed": files, "default": SERVER_FILES},
     }
-    beyond = [f"{files:,} open files of a graph server (ulimit -n)"] if files > AWS.server_fds else []
+    beyond = [f"{files:,} open files of a graph server (ulimit -n)"] if files > SERVER_FILES else []
     beyond += [
         f"{count} vCPUs of {CLASSES[name][config.cloud.spot][0]} instances: a new account has none"
         for name, count in vcpus.items()
@@ -80,9 +90,9 @@ def needed(option: Option) -> dict[str, Any]:
             "lambda_concurrency": {"needed": option.environments, "default": CONCURRENCY},
             "lambda_requests_per_s": {
                 "needed": option.environments / (lambdas.timeout_s - lambdas.margin_s),
-                "allowed": float(AWS.requests_per_s_per_environment * max(CONCURRENCY, option.environments)),
+                "allowed": float(10 * max(CONCURRENCY, option.environments)),
             },
-            "seconds_until_all_environments": 10 * option.environments / AWS.new_environments_per_10_s,
+            "seconds_until_all_environments": option.environments / 100,
             "lambda_network_interfaces": 1,
         }
         if option.environments > CONCURRENCY:

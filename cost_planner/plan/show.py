@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from cost_planner import memory
+from cost_planner.memory import GIB
 from cost_planner.plan import quotas
 from cost_planner.plan.here import Here, fits
 from cost_planner.plan.lambdas import Lambdas
 from cost_planner.plan.options import CARD, Option
 from cost_planner.plan.ranking import Predicted, Ranking
-from cost_planner.scale import GIB
 from cost_planner.value.trained import name_of
 from siafu.config import Config
 

@@ -19,7 +19,7 @@ from siafu.pricing import prices
 
 NAME = "report.html"
 #: What processes of this machine are priced as if nobody says: Dorylus' graph servers, and AWS' smallest GPU machine.
-STAND_IN, GPU_STAND_IN = "c5.2xlarge", "g4dn.xlarge"
+GPU_STAND_IN = "g4dn.xlarge"
 
 EXAMPLES = """examples:
   siafu report runs/20261122-044303-digits-gcn-pipe      write a page and Markdown into the run directory
@@ -43,29 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"FILE.html, or a folder for {NAME} [the run's directory; of several runs ./{NAME}]",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object: files, figures and the comparison")
-    group = parser.add_argument_group("comparing")
-    group.add_argument("--target", type=float, metavar="SCORE", help="score to reach [the highest that all runs reach]")
-    group.add_argument(
-        "--split", choices=("train", "val", "test"), default="val", help="split whose score counts [val]"
+    judge.add_arguments(
+        parser,
+        target="the highest that all runs reach",
+        as_gpu=f"a server with a GPU, or a baseline's ranks [cloud.gpu_instance, else {GPU_STAND_IN}]",
     )
-    group.add_argument("--relative-to", default="", metavar="NAME", help="contender whose value is 1 [the first]")
-    group.add_argument(
-        "--as",
-        dest="stand_in",
-        default=STAND_IN,
-        metavar="INSTANCE",
-        help=f"EC2 type whose price is charged for a graph server on this machine [{STAND_IN}]",
-    )
-    group.add_argument(
-        "--as-param", default="", metavar="INSTANCE", help="the same for a parameter server [cloud.param_instance]"
-    )
-    group.add_argument(
-        "--as-gpu",
-        default="",
-        metavar="INSTANCE",
-        help=f"the same for a server with a GPU, or a baseline's ranks [cloud.gpu_instance, else {GPU_STAND_IN}]",
-    )
-    prices.add_argument(group)
 
 
 def main(args: argparse.Namespace) -> int:

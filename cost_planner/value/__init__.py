@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def value(seconds: float, usd: float) -> float:
     """V = 1 / (T C) (Dorylus, Thorpe et al., OSDI 2021, section 7.3), per second and US
@@ -10,9 +12,7 @@ def value(seconds: float, usd: float) -> float:
     return 1 / spent if spent else float("inf")
 
 
-def break_even(seconds: float, usd: float, usd_per_s: float, fixed_usd: float = 0.0) -> float:
+def break_even(seconds: float, usd: float, usd_per_s: float) -> float:
     """Seconds in which something of this price does as much for its money: the T with
-    value(T, fixed_usd + T usd_per_s) = value(seconds, usd). One of the two amounts is not 0."""
-    spent = seconds * usd
-    # The positive root of usd_per_s T^2 + fixed_usd T = spent, without subtracting what may be nearly equal.
-    return float(2 * spent / (fixed_usd + (fixed_usd**2 + 4 * usd_per_s * spent) ** 0.5))
+    value(T, T usd_per_s) = value(seconds, usd)."""
+    return math.sqrt(seconds * usd / usd_per_s)

@@ -28,8 +28,6 @@ from siafu.pricing import prices
 from siafu.progress import Display, dollars, from_here, written
 
 PAPERS = ("dorylus",)
-#: What a graph server is priced as if nobody says: Dorylus' own choice.
-STAND_IN = "c5.2xlarge"
 SUMMARY = "value.json"
 WIDTH = 120
 #: Flags of siafu train that are a contender's own, or mean something else here.
@@ -88,34 +86,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="first find each contender's best of N learning rates around --lr, with another seed",
     )
-    group = parser.add_argument_group("comparing")
-    group.add_argument(
-        "--target",
-        type=float,
-        metavar="SCORE",
-        help="score to reach [the runs' --target-acc, else the highest score that all reach]",
+    judge.add_arguments(
+        parser,
+        target="the runs' --target-acc, else the highest score that all reach",
+        as_gpu="a server with a GPU, or for all ranks of a baseline [cloud.gpu_instance]",
     )
-    group.add_argument(
-        "--split", choices=("train", "val", "test"), default="val", help="split whose score counts [val]"
-    )
-    group.add_argument("--relative-to", default="", metavar="NAME", help="contender whose value is 1 [the first]")
-    group.add_argument(
-        "--as",
-        dest="stand_in",
-        default=STAND_IN,
-        metavar="INSTANCE",
-        help=f"EC2 type whose price is charged for a graph server on this machine [{STAND_IN}]",
-    )
-    group.add_argument(
-        "--as-param", default="", metavar="INSTANCE", help="the same for a parameter server [cloud.param_instance]"
-    )
-    group.add_argument(
-        "--as-gpu",
-        default="",
-        metavar="INSTANCE",
-        help="the same for a server with a GPU, or for all ranks of a baseline [cloud.gpu_instance]",
-    )
-    prices.add_argument(group)
     train_cli.add_settings(parser, without=NOT_FLAGS)
     show_few(
         parser, EXAMPLES, ["--contenders", "--runs", "--ranks", "--tune", "--target", "--as", "--as-gpu", "--paper"]

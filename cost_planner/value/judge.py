@@ -16,6 +16,7 @@ Pure.
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -29,13 +30,37 @@ from cost_planner.value.trained import Contender, Evaluated, reached_by_all
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
-from siafu.pricing import cost
+from siafu.pricing import cost, prices
 from siafu.pricing.cost import Cost, Item
 from siafu.pricing.prices import instance
 from siafu.progress import written
 
+#: What a graph server is priced as if nobody says: Dorylus' own choice.
+STAND_IN = "c5.2xlarge"
 #: Why a run stops that has had its chance.
 AT_ITS_END = ("epochs", "patience")
+
+
+def add_arguments(parser: ArgumentParser, *, target: str, as_gpu: str) -> None:
+    """Flags of every verb that judges runs. ``target``: without one; ``as_gpu``: what that machine stands for."""
+    group = parser.add_argument_group("comparing")
+    group.add_argument("--target", type=float, metavar="SCORE", help=f"score to reach [{target}]")
+    group.add_argument(
+        "--split", choices=("train", "val", "test"), default="val", help="split whose score counts [val]"
+    )
+    group.add_argument("--relative-to", default="", metavar="NAME", help="contender whose value is 1 [the first]")
+    group.add_argument(
+        "--as",
+        dest="stand_in",
+        default=STAND_IN,
+        metavar="INSTANCE",
+        help=f"EC2 type whose price is charged for a graph server on this machine [{STAND_IN}]",
+    )
+    group.add_argument(
+        "--as-param", default="", metavar="INSTANCE", help="the same for a parameter server [cloud.param_instance]"
+    )
+    group.add_argument("--as-gpu", default="", metavar="INSTANCE", help=f"the same for {as_gpu}")
+    prices.add_argument(group)
 
 
 @dataclass(frozen=True)

@@ -15,23 +15,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from gpu_baselines.halos.quantise import WIDTHS
-from siafu.errors import GnnError
 from siafu.sparse import Array
 
-Solver = Literal["milp", "exact"]
 LEAST_BALANCE = 1e-3
-MILP_GAP = 1e-4  # relative: the last digits of a problem with thousands of groups take HiGHS minutes
-TIME_IS_UP = 1  # scipy's status
 _BITS = np.array(WIDTHS, np.float64)
 _FACTORS = 1 / (2.0**_BITS - 1) ** 2  # of beta, by width
 
@@ -71,16 +64,23 @@ def grouped(beta: Array, width: int, size: int) -> tuple[Array, Array, Array]:
     return order, sums, np.diff(np.append(starts, len(beta))) * width
 
 
-def assigned(pairs: Sequence[Pair], balance: float, solver: Solver, limit_s: float = math.inf) -> list[Array]:
-    """The widths of one round: uint8 [g] for each pair. Raises: GnnError if HiGHS finds none.
-
-    limit_s: of HiGHS. If it is not done by then, enumeration finds the optimum: what HiGHS has found by a time
-    of day is not the same in every run.
-    """
+def assigned(pairs: Sequence[Pair], balance: float) -> list[Array]:
+    """The widths of one round: uint8 [g] for each pair. T is the time that some pair takes, so that each of these is
+    tried, and each pair does its best within: the optimum."""
     if not any(len(pair.values) for pair in pairs):
         return [np.zeros(0, np.uint8) for _ in pairs]
     terms = terms_of(pairs, balance)
-    return by_enumeration(pairs, terms) if solver == "exact" else by_milp(pairs, terms, limit_s)
+    fronts = [frontier(pair.beta, pair.values) for pair in pairs]
+    times = [pair.theta * front.bits + pair.gamma for pair, front in zip(pairs, fronts, strict=True)]
+    tried = np.unique(np.concatenate(times))
+    tried = tried[tried >= terms.least_seconds]
+    places = [np.searchsorted(time, tried, side="right") - 1 for time in times]
+    V = np.sum([front.V[place] for front, place in zip(fronts, places, strict=True)], axis=0)
+    best = int(np.argmin(terms.objective(V, tried)))
+    return [
+        _widths(front, int(place[best]), len(pair.values))
+        for pair, front, place in zip(pairs, fronts, places, strict=True)
+    ]
 
 
 def terms_of(pairs: Sequence[Pair], balance: float) -> Terms:
@@ -107,37 +107,7 @@ def cost(pairs: Sequence[Pair], widths: Sequence[Array]) -> tuple[float, float]:
     return V, T
 
 
-# --- HiGHS ------------------------------------------------------------------------------------------------------------
-
-
-def by_milp(pairs: Sequence[Pair], terms: Terms, limit_s: float = math.inf) -> list[Array]:
-    """Variables: x [g, 3] of all groups, 0 or 1, and z = (T - T_2) / seconds_range >= 0."""
-    beta, values = np.concatenate([pair.beta for pair in pairs]), np.concatenate([pair.values for pair in pairs])
-    owner = np.repeat(np.arange(len(pairs)), [len(pair.values) for pair in pairs])
-    groups = len(values)
-    objective = np.append(terms.balance / terms.variance_range * np.outer(beta, _FACTORS), 1 - terms.balance)
-    one = sparse.hstack([sparse.kron(sparse.eye(groups), np.ones((1, 3))), sparse.csr_array((groups, 1))])
-    theta = np.array([pair.theta for pair in pairs])
-    seconds = np.outer(theta[owner] * values, _BITS).ravel() / terms.seconds_range
-    spent = sparse.csr_array((seconds, (np.repeat(owner, 3), np.arange(3 * groups))), (len(pairs), 3 * groups))
-    time = sparse.hstack([spent, sparse.csr_array(-np.ones((len(pairs), 1)))])
-    room = np.array([terms.least_seconds - pair.gamma for pair in pairs]) / terms.seconds_range
-    found = milp(
-        objective,
-        integrality=np.append(np.ones(3 * groups), 0),
-        bounds=Bounds(0, np.append(np.ones(3 * groups), np.inf)),
-        constraints=[LinearConstraint(one.tocsc(), 1, 1), LinearConstraint(time.tocsc(), -np.inf, room)],
-        options={"mip_rel_gap": MILP_GAP, "time_limit": limit_s},
-    )
-    if found.status == TIME_IS_UP:
-        return by_enumeration(pairs, terms)
-    if found.x is None:
-        raise GnnError(f"no widths for {groups} groups of halo rows: HiGHS: {found.message}")
-    widths = np.array(WIDTHS, np.uint8)[found.x[:-1].reshape(groups, 3).argmax(1)]
-    return list(np.split(widths, np.cumsum([len(pair.values) for pair in pairs])[:-1]))
-
-
-# --- exactly, by enumeration ------------------------------------------------------------------------------------------
+# --- what a pair can do -----------------------------------------------------------------------------------------------
 
 
 class Frontier(NamedTuple):
@@ -148,22 +118,6 @@ class Frontier(NamedTuple):
     eights: Array  # int64 [c], how many of the full groups get 8 bits, the first ones
     fours: Array  # int64 [c], how many after these get 4
     last: Array  # int64 [c], bits of the last group, if it is smaller; else 0
-
-
-def by_enumeration(pairs: Sequence[Pair], terms: Terms) -> list[Array]:
-    """The optimum. T is the time that some pair takes, so that each of these is tried, and
-    each pair does its best within."""
-    fronts = [frontier(pair.beta, pair.values) for pair in pairs]
-    times = [pair.theta * front.bits + pair.gamma for pair, front in zip(pairs, fronts, strict=True)]
-    tried = np.unique(np.concatenate(times))
-    tried = tried[tried >= terms.least_seconds]
-    places = [np.searchsorted(time, tried, side="right") - 1 for time in times]
-    V = np.sum([front.V[place] for front, place in zip(fronts, places, strict=True)], axis=0)
-    best = int(np.argmin(terms.objective(V, tried)))
-    return [
-        _widths(front, int(place[best]), len(pair.values))
-        for pair, front, place in zip(pairs, fronts, places, strict=True)
-    ]
 
 
 def frontier(beta: Array, values: Array) -> Frontier:

@@ -51,10 +51,8 @@ class Assignment:
         """
         grouped = {stream: self._grouped(stream, ranges[stream], columns[stream]) for stream in ranges}
         told = self.group.share([[(beta.tolist(), values.tolist()) for _, beta, values in grouped[s]] for s in ranges])
-        problems = -(-len(ranges) // self.group.size) * max(1, self.group.size - 1)  # of one rank, one after the other
-        limit_s = self.asked.timeout_s / 2 / max(1, problems)  # the others wait meanwhile, and not for longer than that
         mine = {
-            place: self._solved([rank[place] for rank in told], costs, limit_s)
+            place: self._solved([rank[place] for rank in told], costs)
             for place in range(len(ranges))
             if place % self.group.size == self.group.rank
         }
@@ -72,7 +70,7 @@ class Assignment:
             betas = [beta * weight for beta, weight in zip(betas, self.coefficients, strict=True)]
         return [assigner.grouped(beta, columns, self.asked.group_size) for beta in betas]
 
-    def _solved(self, told: list[Any], costs: LinkCosts, limit_s: float) -> list[list[list[int]]]:
+    def _solved(self, told: list[Any], costs: LinkCosts) -> list[list[list[int]]]:
         """The widths of one stream's groups, by sender and receiver; told: beta and values, likewise."""
         size = self.group.size
         found: list[list[list[int]]] = [[[] for _ in range(size)] for _ in range(size)]
@@ -82,7 +80,7 @@ class Assignment:
                 Pair(np.array(told[a][b][0], np.float64), np.array(told[a][b][1], np.int64), *costs.of(a, b))
                 for a, b in ends
             ]
-            widths = assigner.assigned(pairs, self.asked.balance, self.asked.solver, limit_s)
+            widths = assigner.assigned(pairs, self.asked.balance)
             for (sender, receiver), one in zip(ends, widths, strict=True):
                 found[sender][receiver] = one.tolist()
         return found

@@ -1,12 +1,12 @@
-"""The wire formats of halo rows. ``Plain`` is as they are;
-``gpu_baselines.halos.quantised`` has them in 2, 4 or 8 bits.
+"""The wire formats of halo rows: ``Codec`` sends them as they are, ``gpu_baselines.halos.quantised`` in 2, 4 or 8
+bits.
 
 Both sides of a link know beforehand how long every message will be: what decides it is agreed on between epochs.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -19,8 +19,9 @@ class Stream(NamedTuple):
     layer: int
 
 
-class Codec(Protocol):
-    """Ranks call alike and in one order. ``pack`` and ``unpack`` run on a rank's main thread.
+class Codec:
+    """Rows as they are, and what other formats override. Ranks call alike and in one order. ``pack`` and ``unpack``
+    run on a rank's main thread.
 
     With late halos a message is unpacked in a later epoch than it was packed in: how messages look may change in
     ``begin`` alone, and only in epochs for which ``changes`` says so. What is in flight is unpacked before.
@@ -28,57 +29,34 @@ class Codec(Protocol):
 
     def changes(self, epoch: int) -> bool:
         """Whether ``begin(epoch)`` changes how messages look. Equal on all ranks."""
+        return False
 
     def begin(self, epoch: int) -> None:
         """A new epoch begins. May be collective."""
 
     def pack(self, stream: Stream, peer: int, rows: Tensor) -> Tensor:
         """The message for ``peer`` of rows [k, F] (k may be 0), contiguous; it may be ``rows``."""
+        return rows.contiguous()
 
     def inbox(self, stream: Stream, peer: int, count: int, like: Tensor) -> Tensor:
         """Where a message of ``count`` rows from ``peer``, as wide as ``like`` [*, F]
         and of its dtype, will come in."""
+        return like.new_empty(count, like.shape[1])
 
     def unpack(self, stream: Stream, peer: int, message: Tensor, out: Tensor) -> None:
         """Writes the rows of a message into ``out`` [k, F]; ``message`` may be ``out`` itself."""
+        out.copy_(message)
 
     def end(self) -> None:
         """All layers of the epoch are through. May be collective."""
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint needs to go on with the same bits."""
-
-    def restore(self, state: dict[str, Tensor]) -> None: ...
-
-    def facts(self) -> dict[str, object]: ...
-
-
-class Plain:
-    """Rows as they are."""
-
-    def changes(self, epoch: int) -> bool:
-        return False
-
-    def begin(self, epoch: int) -> None:
-        pass
-
-    def pack(self, stream: Stream, peer: int, rows: Tensor) -> Tensor:
-        return rows.contiguous()
-
-    def inbox(self, stream: Stream, peer: int, count: int, like: Tensor) -> Tensor:
-        return like.new_empty(count, like.shape[1])
-
-    def unpack(self, stream: Stream, peer: int, message: Tensor, out: Tensor) -> None:
-        out.copy_(message)
-
-    def end(self) -> None:
-        pass
-
-    def state(self) -> dict[str, Tensor]:
         return {}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        pass
+        """Goes on from ``state``."""
 
     def facts(self) -> dict[str, object]:
+        """For the result; JSON."""
         return {}

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpu_baselines.bag import Bag, features
+from gpu_baselines.bag import Bag, dropped, features
 from gpu_baselines.clock import Clock
 from gpu_baselines.graph import AttentionEdges, with_loops
 from gpu_baselines.group import Group
-from gpu_baselines.halos.codec import Codec, Plain, Stream
+from gpu_baselines.halos.codec import Codec, Stream
 from gpu_baselines.masks import Masks
 from gpu_baselines.part import Part
 
@@ -109,7 +109,7 @@ class Routes:
 
     def __init__(self, part: Part, group: Group, clock: Clock, codec: Codec | None = None, kind: str = "halo"):
         """``kind``: under which the traffic of forward passes is counted."""
-        self.part, self.group, self.codec = part, group, codec or Plain()
+        self.part, self.group, self.codec = part, group, codec or Codec()
         self._clock, self._kind = clock, kind
 
     @property
@@ -254,12 +254,7 @@ class PartGraph:
         return self._known.features
 
     def drop(self, X: Any, key: int | None) -> Any:
-        if key is None or not self.training or not self._masks.p:
-            return X
-        if isinstance(X, Bag):
-            return X.dropped(self._masks, self.part.vertices, epoch=self.epoch, key=key)
-        mask = self._mask(self.part.vertices, X.shape[1], key)
-        return X if mask is None else X * mask
+        return dropped(X, self._masks, self.part.vertices, epoch=self.epoch, key=key) if self.training else X
 
     def gather(self, layer: int, H: Any, key: int | None = None) -> Any:
         if H is self.features:

@@ -19,7 +19,6 @@ from gpu_baselines.masks import Masks
 from gpu_baselines.part import Part, alone, load, seen
 from gpu_baselines.run import Run
 from gpu_baselines.stages import Place
-from siafu import models
 from siafu.tasks import Lane
 
 
@@ -33,17 +32,9 @@ class Held:
         self.num_parts = manifest.num_partitions // place.groups
         mine = range(place.member * self.num_parts, (place.member + 1) * self.num_parts)
         self._shards = [seen(run.shards.partition(p), manifest.edge_types, lane) for p in mine]
-        self._aggregation: str = models.build(run.spec).aggregate
-        self._options: dict[str, Any] = {
-            "split": run.config.data.split,
-            "num_train": run.spec.num_train,
-            "device": run.device,
-            "dtype": run.dtype,
-            "threads": run.threads,
-        }
         member = np.arange(manifest.num_partitions) // self.num_parts
         whole = joined(self._shards, member, features=place.first)
-        self.part: Part = load(whole, place.group, self._aggregation, edge_types="none", lane=lane, **self._options)
+        self.part: Part = load(run, whole, lane, place.group, "none")
         self.seen = _Seen(Routes(self.part, place.group, run.clock, kind="evaluation"), run.clock, overlap=False)
         self.graph = PartGraph(self.part, self.seen, place.group, masks, training=False)
 
@@ -57,7 +48,7 @@ class Held:
         chunks, start = [], 0
         for number in range(count):
             shard = joined([self._shards[i] for i in np.flatnonzero(of_part == number)], of_partition, features=False)
-            part = alone(shard, self._aggregation, **self._options)
+            part = alone(run, shard)
             chunks.append(Chunk(number, slice(start, start + part.num_inner), part, memory))
             start += part.num_inner
         return memory, chunks

@@ -26,7 +26,7 @@ from torch import Tensor
 from gpu_baselines import kernels
 from gpu_baselines.halos import message_cost
 from gpu_baselines.halos.assignment import Assignment, squared_coefficients
-from gpu_baselines.halos.codec import Stream
+from gpu_baselines.halos.codec import Codec, Stream
 from gpu_baselines.halos.message_cost import LinkCosts
 from gpu_baselines.halos.quantise import LIMIT, WIDTHS, Layout, message_key
 from gpu_baselines.part import Part
@@ -48,7 +48,7 @@ class Widths:
     packings: dict[tuple[Side, int], kernels.Packing] = field(default_factory=dict)  # made when first used
 
 
-class Quantised:
+class Quantised(Codec):
     """Ranks make theirs at the same time: with scheme adaptive they measure links, and exchange coefficients."""
 
     def __init__(self, run: Run, part: Part, now: Callable[[], float] = time.perf_counter):

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from gpu_baselines import net as nets
-from gpu_baselines.blocks import BlockGraph, Broadcasts, Carrier, Grid, block_ids
+from gpu_baselines.blocks import BlockGraph, Broadcasts, Grid, block_ids
 from gpu_baselines.learner import Learner, loss_of
 from gpu_baselines.masks import Masks
 from gpu_baselines.methods.halo import Evaluation
@@ -53,7 +53,7 @@ class Cagnet:
         whole = self._loaded(Lane.EVAL) if manifest.edge_types == "inductive" else self.part
         self._evaluation = Evaluation(replace(run, group=self._grid.column), whole, masks)
 
-    def made_carrier(self, grid: Grid, sizes: list[int]) -> Carrier:
+    def made_carrier(self, grid: Grid, sizes: list[int]) -> Broadcasts:
         """``sizes``: rows of each block."""
         return Broadcasts(grid, sizes, self.run.clock)
 
@@ -90,16 +90,5 @@ class Cagnet:
         pass
 
     def _loaded(self, lane: Lane) -> Part:
-        run, manifest = self.run, self.run.shards.manifest
-        return load(
-            run.shards.partition(self._grid.block),
-            self._grid.column,
-            models.build(run.spec).aggregate,
-            edge_types=manifest.edge_types,
-            lane=lane,
-            split=run.config.data.split,
-            num_train=run.spec.num_train,
-            device=run.device,
-            dtype=run.dtype,
-            threads=run.threads,
-        )
+        shards = self.run.shards
+        return load(self.run, shards.partition(self._grid.block), lane, self._grid.column, shards.manifest.edge_types)

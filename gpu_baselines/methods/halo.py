@@ -22,7 +22,6 @@ from gpu_baselines.masks import Masks
 from gpu_baselines.net import Net
 from gpu_baselines.part import Part, load
 from gpu_baselines.run import Run, as_array
-from siafu import models
 from siafu.metrics import METRICS
 from siafu.sparse import Array
 from siafu.tasks import Lane
@@ -109,19 +108,8 @@ class Evaluation:
 
 
 def _part(run: Run, lane: Lane) -> Part:
-    manifest = run.shards.manifest
-    return load(
-        run.shards.partition(run.group.rank),
-        run.group,
-        models.build(run.spec).aggregate,
-        edge_types=manifest.edge_types,
-        lane=lane,
-        split=run.config.data.split,
-        num_train=run.spec.num_train,
-        device=run.device,
-        dtype=run.dtype,
-        threads=run.threads,
-    )
+    shards = run.shards
+    return load(run, shards.partition(run.group.rank), lane, run.group, shards.manifest.edge_types)
 
 
 class _AllReduce(torch.autograd.Function):

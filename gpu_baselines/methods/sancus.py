@@ -18,26 +18,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gpu_baselines.blocks import Broadcasts, Carrier, Grid, Way
+from gpu_baselines.blocks import Broadcasts, Grid, Way
 from gpu_baselines.clock import Clock
 from gpu_baselines.methods.cagnet import Cagnet
 from siafu.baseline import Baseline
 
 
 class Sancus(Cagnet):
-    def made_carrier(self, grid: Grid, sizes: list[int]) -> Carrier:
+    def made_carrier(self, grid: Grid, sizes: list[int]) -> Broadcasts:
         return Skipping(grid, sizes, self.run.clock, self.run.device, self.run.baseline)
 
 
-class Skipping:
-    """``gpu_baselines.blocks.Carrier`` in a grid without replicas."""
+class Skipping(Broadcasts):
+    """In a grid without replicas."""
 
     def __init__(self, grid: Grid, sizes: list[int], clock: Clock, device: torch.device, asked: Baseline):
         """sizes: rows of each block. asked: fresh and every, or skip and max_skips."""
         assert grid.replicas == 1, grid.replicas
-        self._broadcasts = Broadcasts(grid, sizes, clock)
-        self._grid, self._clock, self._device, self._asked = grid, clock, device, asked
-        self.kind = self._broadcasts.kind
+        super().__init__(grid, sizes, clock)
+        self._device, self._asked = device, asked
         # All mutable state, by layer:
         self._sent: dict[int, Tensor] = {}  # [n, F], our rows as others have them
         self._held: dict[int, Tensor] = {}  # [h', F], of others' rows those that we want
@@ -47,12 +46,12 @@ class Skipping:
 
     def __call__(self, way: Way, layer: int, rows: Tensor, wanted: list[Tensor]) -> Tensor:
         if way == "backward":
-            return self._broadcasts(way, layer, rows, wanted)
+            return super().__call__(way, layer, rows, wanted)
         counts = [len(places) for places in wanted]
         held = self._held.setdefault(layer, rows.new_empty(sum(counts), rows.shape[1]))
         for k, (goes, mine) in enumerate(zip(self._who_goes(layer, rows), held.split(counts), strict=True)):
             if goes:
-                mine.copy_(self._broadcasts.one(way, k, rows, wanted[k]))
+                mine.copy_(self.one(way, k, rows, wanted[k]))
         return held
 
     def state(self) -> dict[str, Tensor]:
@@ -76,10 +75,10 @@ class Skipping:
 
     def facts(self) -> dict[str, object]:
         """Of all ranks. Collective."""
-        told = self._grid.column.share([self._given, self._saved])
+        told = self.grid.column.share([self._given, self._saved])
         given, saved = (sum(one[i] for one in told) for i in (0, 1))
         found: dict[str, object] = {"broadcasts": given, "broadcasts_skipped": saved}
-        if given and not saved and self._grid.num_blocks > 1:
+        if given and not saved and self.grid.num_blocks > 1:
             found["warnings"] = [f"none of {given} broadcasts was skipped: this is CAGNET 1D; {self._advice()}"]
         return found
 
@@ -94,11 +93,11 @@ class Skipping:
     def _who_goes(self, layer: int, rows: Tensor) -> list[bool]:
         """Of all ranks: whether they broadcast their rows of this layer."""
         if not self._asked.skip:
-            return [self._recorded(layer, rows, self._scheduled(layer))] * self._grid.num_blocks
-        flags = torch.zeros(self._grid.num_blocks, dtype=torch.int32, device=self._device)
-        flags[self._grid.block] = self._recorded(layer, rows, self._changed(layer, rows))
+            return [self._recorded(layer, rows, self._scheduled(layer))] * self.grid.num_blocks
+        flags = torch.zeros(self.grid.num_blocks, dtype=torch.int32, device=self._device)
+        flags[self.grid.block] = self._recorded(layer, rows, self._changed(layer, rows))
         with self._clock("communicate"):
-            self._grid.column.all_reduce(flags, "control")
+            self.grid.column.all_reduce(flags, "control")
         return [bool(goes) for goes in flags.tolist()]
 
     def _scheduled(self, layer: int) -> bool:

@@ -15,7 +15,7 @@ from aws_cdk import aws_iam as iam
 
 from infra import deployment
 from infra.stacks.nag import keep, keep_findings
-from infra.stacks.network import NetworkStack
+from infra.stacks.network import NetworkStack, calls_of_function
 from infra.stacks.secrets import SECRET_READS, SECRET_WRITES, secrets_of
 from siafu.config import Config
 
@@ -23,6 +23,8 @@ from siafu.config import Config
 READS = ("wheels", "shards", "orders", "runs", "machines")
 WRITES = ("machines", "runs", "boot")
 COORDINATOR_WRITES = (*WRITES, "orders")
+#: Amazon Linux's root.
+DEVICE = "/dev/xvda"
 #: What Session Manager's agent calls.
 SHELL_ACTIONS = [
     "ssm:UpdateInstanceInformation",
@@ -39,10 +41,9 @@ def machine_role(
     config: Config,
     *,
     writes: Sequence[str],
-    calls_function: bool = False,
-    shell: bool = False,
-    secrets: str = "",
-    gives_secrets: bool = False,
+    calls_function: bool,
+    secrets: str,
+    gives_secrets: bool,
 ) -> iam.Role:
     """What machines of one kind may do: use their folders of the bucket, call the one function, read the ``secrets`` of
     runs of their role, or give them to all."""
@@ -55,21 +56,12 @@ def machine_role(
         iam.PolicyStatement(actions=["s3:PutObject"], resources=[f"{arn}/{folder}/*" for folder in writes]),
     ]
     if calls_function:
-        function = stack.format_arn(
-            service="lambda",
-            resource="function",
-            resource_name=deployment.function(config.cloud.name),
-            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-        )
-        actions = ["lambda:InvokeFunction", "lambda:GetFunctionConfiguration", "lambda:GetFunctionConcurrency"]
-        statements += [
-            iam.PolicyStatement(actions=actions, resources=[function]),
-            iam.PolicyStatement(actions=["lambda:GetAccountSettings"], resources=["*"]),
-        ]
+        statements += calls_of_function(stack, config)
     if secrets:
         statements.append(iam.PolicyStatement(actions=SECRET_READS, resources=[secrets_of(stack, config, secrets)]))
     if gives_secrets:
         statements.append(iam.PolicyStatement(actions=SECRET_WRITES, resources=[secrets_of(stack, config)]))
+    shell = config.cloud.shell
     if shell:
         statements.append(iam.PolicyStatement(actions=SHELL_ACTIONS, resources=["*"]))
     role = iam.Role(stack, id, assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
@@ -105,9 +97,7 @@ def launch_template(
     kind: str,
     instance: str,
     image: ec2.IMachineImage,
-    volume_gib: int,
     user_data: str,
-    device: str = "/dev/xvda",
 ) -> ec2.LaunchTemplate:
     """Of machines of one ``kind``, which is what ``deployment.profile`` calls a role."""
     script = ec2.UserData.custom(user_data)
@@ -132,9 +122,12 @@ def launch_template(
         instance_metadata_tags=True,
         block_devices=[
             ec2.BlockDevice(
-                device_name=device,
+                device_name=DEVICE,
                 volume=ec2.BlockDeviceVolume.ebs(
-                    volume_gib, encrypted=True, delete_on_termination=True, volume_type=ec2.EbsDeviceVolumeType.GP3
+                    config.cloud.volume_gib,
+                    encrypted=True,
+                    delete_on_termination=True,
+                    volume_type=ec2.EbsDeviceVolumeType.GP3,
                 ),
             )
         ],

@@ -132,19 +132,21 @@ class NetworkStack(cdk.Stack):
 
     def _limit_to_function(self, endpoint: ec2.InterfaceVpcEndpoint, config: Config) -> None:
         """Through it, nobody can call but the one function."""
-        function = self.format_arn(
-            service="lambda",
-            resource="function",
-            resource_name=deployment.function(config.cloud.name),
-            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-        )
-        endpoint.add_to_policy(
-            iam.PolicyStatement(
-                principals=[iam.AnyPrincipal()],
-                resources=[function],
-                actions=["lambda:InvokeFunction", "lambda:GetFunctionConfiguration", "lambda:GetFunctionConcurrency"],
-            )
-        )
-        endpoint.add_to_policy(
-            iam.PolicyStatement(principals=[iam.AnyPrincipal()], actions=["lambda:GetAccountSettings"], resources=["*"])
-        )
+        for statement in calls_of_function(self, config):
+            statement.add_any_principal()
+            endpoint.add_to_policy(statement)
+
+
+def calls_of_function(stack: cdk.Stack, config: Config) -> list[iam.PolicyStatement]:
+    """What who calls the deployment's function must be allowed to do."""
+    function = stack.format_arn(
+        service="lambda",
+        resource="function",
+        resource_name=deployment.function(config.cloud.name),
+        arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+    )
+    actions = ["lambda:InvokeFunction", "lambda:GetFunctionConfiguration", "lambda:GetFunctionConcurrency"]
+    return [
+        iam.PolicyStatement(actions=actions, resources=[function]),
+        iam.PolicyStatement(actions=["lambda:GetAccountSettings"], resources=["*"]),
+    ]

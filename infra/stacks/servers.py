@@ -45,7 +45,6 @@ class ServersStack(cdk.Stack):
                 config,
                 writes=writes,
                 calls_function=calls,
-                shell=cloud.shell,
                 secrets=role if has_keys else "",
                 gives_secrets=has_keys and writes is COORDINATOR_WRITES,
             )
@@ -61,7 +60,6 @@ class ServersStack(cdk.Stack):
                 image=ec2.MachineImage.latest_amazon_linux2023(
                     cpu_type=ec2.AmazonLinuxCpuType.ARM_64 if arch == "arm64" else ec2.AmazonLinuxCpuType.X86_64
                 ),
-                volume_gib=cloud.volume_gib,
                 user_data=boot.script(
                     cloud.name,
                     deployment.bucket(cloud.name, self.account, self.region),

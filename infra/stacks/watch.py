@@ -96,63 +96,35 @@ class WatchStack(cdk.Stack):
 
     def _of_function(self, metric: str, statistic: str = "Sum", name: str = "") -> cloudwatch.Metric:
         """``name``: of another function than the workers'."""
-        return cloudwatch.Metric(
-            namespace="AWS/Lambda",
-            metric_name=metric,
-            statistic=statistic,
-            dimensions_map={"FunctionName": name or deployment.function(self._name)},
-            period=cdk.Duration.minutes(5),
-        )
+        return _metric("AWS/Lambda", metric, statistic, {"FunctionName": name or deployment.function(self._name)})
 
     @staticmethod
     def _of_machine(group: str, metric: str, statistic: str = "Average") -> cloudwatch.Metric:
-        return cloudwatch.Metric(
-            namespace="AWS/EC2",
-            metric_name=metric,
-            statistic=statistic,
-            dimensions_map={"AutoScalingGroupName": group},
-            period=cdk.Duration.minutes(5),
-        )
+        return _metric("AWS/EC2", metric, statistic, {"AutoScalingGroupName": group})
 
     def _alarms(self, machines: dict[str, str]) -> list[cloudwatch.Alarm]:
-        found = [
-            cloudwatch.Alarm(
+        def alarm(id: str, metric: cloudwatch.Metric, threshold: int, periods: int, told: str) -> cloudwatch.Alarm:
+            return cloudwatch.Alarm(
                 self,
-                metric,
-                metric=self._of_function(metric),
-                threshold=MANY,
-                evaluation_periods=1,
-                alarm_description=f"{self._name}: more than {MANY} of the function's {metric.lower()} in five minutes",
+                id,
+                metric=metric,
+                threshold=threshold,
+                evaluation_periods=periods,
+                alarm_description=f"{self._name}: {told}",
                 treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
             )
-            for metric in ("Errors", "Throttles")
-        ]
-        found += [
-            cloudwatch.Alarm(
-                self,
-                f"Machine-{name}",
-                metric=self._of_machine(group, "StatusCheckFailed", "Maximum"),
-                threshold=1,
-                evaluation_periods=2,
-                alarm_description=f"{self._name}: {name} fails EC2's status checks",
-                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-            )
-            for name, group in machines.items()
-        ]
-        found += [
-            cloudwatch.Alarm(
-                self,
-                f"Watchdog-{metric}",
-                metric=self._of_function(metric, name=deployment.reaper(self._name)),
-                threshold=1,
-                evaluation_periods=1,
-                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-                alarm_description=f"{self._name}: {metric.lower()} of the watchdog, which removes it when it is time",
-            )
-            for metric in ("Errors", "Throttles")
-        ]
+
+        found = []
+        for metric in ("Errors", "Throttles"):
+            told = f"more than {MANY} of the function's {metric.lower()} in five minutes"
+            found.append(alarm(metric, self._of_function(metric), MANY, 1, told))
+        for name, group in machines.items():
+            failed = self._of_machine(group, "StatusCheckFailed", "Maximum")
+            found.append(alarm(f"Machine-{name}", failed, 1, 2, f"{name} fails EC2's status checks"))
+        for metric in ("Errors", "Throttles"):
+            told = f"{metric.lower()} of the watchdog, which removes it when it is time"
+            of_reaper = self._of_function(metric, name=deployment.reaper(self._name))
+            found.append(alarm(f"Watchdog-{metric}", of_reaper, 1, 1, told))
         return found
 
     def _dashboard(self, machines: dict[str, str], alarms: list[cloudwatch.Alarm]) -> None:
@@ -215,3 +187,13 @@ class WatchStack(cdk.Stack):
             notifications_with_subscribers=warnings,
             resource_tags=[budgets.CfnBudget.ResourceTagProperty(key=deployment.TAG, value=self._name)],
         )
+
+
+def _metric(namespace: str, name: str, statistic: str, of: dict[str, str]) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace=namespace,
+        metric_name=name,
+        statistic=statistic,
+        dimensions_map=of,
+        period=cdk.Duration.minutes(5),
+    )

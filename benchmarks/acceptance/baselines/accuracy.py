@@ -28,10 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.acceptance.baselines.there import is_there
+from benchmarks.acceptance import table
 from run_coordinator.baseline import train_baseline
 from siafu.errors import GnnError
 
@@ -115,20 +112,11 @@ def cases(ranks: int, epochs: int | None, lr: float | None) -> Iterator[Case]:
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
     wanted = [case for case in cases(args.ranks, args.epochs, args.lr) if case.table in args.only]
-    for method in sorted({case.method for case in wanted if not is_there(case.method)}):
-        print(f"skipped: {method} is not written")
-    wanted = [case for case in wanted if is_there(case.method)]
-    known = _known(args.results)
+    known = table.Results(args.results)
     for seed in range(args.seeds):
         for case in wanted:
             if not args.report and case.key(seed) not in known:
-                found = _run(case, seed)
-                known[case.key(seed)] = found
-                with args.results.open("a") as file:
-                    file.write(json.dumps({"key": case.key(seed), **found}) + "\n")
-                print(
-                    f"{case.graph} {case.variant} seed {seed}: {found.get('test_acc', found.get('error'))}", flush=True
-                )
+                known.add(case.key(seed), _run(case, seed))
     return _show(wanted, known, args.seeds)
 
 
@@ -149,24 +137,19 @@ def _run(case: Case, seed: int) -> dict[str, Any]:
     return {**said, **{name: value for name, value in run.result.items() if name in kept}}
 
 
-def _known(file: Path) -> dict[str, dict[str, Any]]:
-    lines = file.read_text().splitlines() if file.is_file() else []
-    return {line["key"]: line for line in map(json.loads, lines)}
-
-
 def _show(wanted: Sequence[Case], known: Mapping[str, Mapping[str, Any]], seeds: int) -> int:
     """The table; 1 if a bar is missed."""
-    table, missed = Table("graph", "layers", "variant", "test accuracy", "minus vanilla, points", "bar", "seeds"), 0
+    rows, red = list[dict[str, str | int]](), list[bool]()
     for case in wanted:
         base = next(c for c in wanted if (c.table, c.graph, c.variant) == (case.table, case.graph, "vanilla"))
         both = [(known.get(case.key(seed)), known.get(base.key(seed))) for seed in range(seeds)]
         pairs = [(mine, its) for mine, its in both if mine is not None and its is not None]
         if not pairs:
             continue
-        layers = str(case.settings["model.layers"])
+        rows.append({"graph": case.graph, "layers": case.settings["model.layers"], "variant": case.variant})
         if any("error" in one for pair in pairs for one in pair):
-            table.add_row(case.graph, layers, case.variant, "diverged", "", "", str(len(pairs)), style="red")
-            missed += case.bar is not None
+            rows[-1] |= {"test accuracy": "diverged", "minus vanilla, points": "", "bar": "", "seeds": len(pairs)}
+            red.append(case.bar is not None)
             continue
         scores = [float(mine["test_acc"]) for mine, _ in pairs]
         points = [100 * (float(mine["test_acc"]) - float(its["test_acc"])) for mine, its in pairs]
@@ -174,30 +157,27 @@ def _show(wanted: Sequence[Case], known: Mapping[str, Mapping[str, Any]], seeds:
         noise = statistics.stdev(points) / len(points) ** 0.5 if len(points) > 1 else 0.0
         short = case.bar is not None and mean < -case.bar
         fails = short and case.bar is not None and mean + NOISES * noise < -case.bar
-        missed += fails
+        red.append(fails)
         spread = f" ± {statistics.stdev(scores):.4f}" if len(scores) > 1 else ""
         difference = "" if case is base else f"{mean:+.2f} ± {noise:.2f}{' ~' if short and not fails else ''}"
         bar = "" if case.bar is None else f"-{case.bar:g}"
         accuracy = f"{statistics.mean(scores):.4f}{spread}"
-        table.add_row(
-            case.graph, layers, case.variant, accuracy, difference, bar, str(len(pairs)), style="red" if fails else ""
-        )
-    Console(width=120).print(table)
-    return 1 if missed else 0
+        rows[-1] |= {"test accuracy": accuracy, "minus vanilla, points": difference, "bar": bar, "seeds": len(pairs)}
+    table.show(rows, red=red)
+    return 1 if any(red) else 0
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tables = [*GRAPHS, "deep"]
-    parser.add_argument(
-        "--only", nargs="+", default=tables, choices=tables, help="graphs, of $SIAFU_DATA; deep: GCNII-32"
+    parser = table.parser(
+        __doc__,
+        only=([*GRAPHS, "deep"], "graphs, of $SIAFU_DATA; deep: GCNII-32"),
+        seeds=5,
+        ranks=2,
+        results=Path("accuracy-baselines.jsonl"),
+        report=(False, "run nothing"),
     )
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--epochs", type=int, help="of every run, instead of its own")
     parser.add_argument("--lr", type=float, help="of every run, instead of its own")
-    parser.add_argument("--results", type=Path, default=Path("accuracy-baselines.jsonl"), metavar="FILE")
-    parser.add_argument("--report", action="store_true", help="run nothing")
     return parser.parse_args(argv)
 
 

@@ -13,14 +13,13 @@ Exit code 1 if a default is more than 3 points below vanilla.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.acceptance import table
 from run_coordinator import prepared
 from run_coordinator.baseline import settings as baseline_settings
 from siafu.shards import ShardSet
@@ -45,16 +44,18 @@ Key = tuple[str, str, str, int]  # graph, row, "mixed" or "one" ("": vanilla), s
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parse(argv)
-    known = _known(args.results)
+    args = table.parser(
+        __doc__,
+        only=(GRAPHS, "graphs, of $SIAFU_DATA"),
+        seeds=SEEDS,
+        results=Path("batches.jsonl"),
+        report=(False, "run nothing"),
+    ).parse_args(argv)
+    known = table.Results(args.results)
     for key in () if args.report else _wanted(args.only, args.seeds):
-        if key in known:
-            continue
-        epochs = EPOCHS[key[2]]
-        known[key] = {"key": key, "epochs": epochs, **trained(*key, epochs)}
-        with args.results.open("a") as file:
-            file.write(json.dumps(known[key]) + "\n")
-        print(json.dumps(known[key]), flush=True)
+        text = f"{_text(*key[:3])}{key[3]}"
+        if text not in known:
+            known.add(text, {"epochs": EPOCHS[key[2]], **trained(*key, EPOCHS[key[2]])})
     return _show(known, args.only)
 
 
@@ -82,34 +83,41 @@ def trained(graph: str, name: str, kind: str, seed: int, epochs: int) -> dict[st
     return {"test_acc": found.test_acc, **facts}
 
 
-def _known(file: Path) -> dict[Key, dict[str, Any]]:
-    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
-    return {(line["key"][0], line["key"][1], line["key"][2], line["key"][3]): line for line in lines}
+def _text(graph: str, name: str, kind: str) -> str:
+    """What keys in the results file begin with, before their seed."""
+    return f"{graph} / {name} / {kind} / "
 
 
-def _show(known: Mapping[Key, Mapping[str, Any]], graphs: Sequence[str]) -> int:
+def _of(known: table.Results, *words: str) -> dict[int, dict[str, Any]]:
+    """By seed."""
+    begins = _text(*words)
+    return {int(key.removeprefix(begins)): one for key, one in known.items() if key.startswith(begins)}
+
+
+def _show(known: table.Results, graphs: Sequence[str]) -> int:
     """Mean test accuracies ± their deviation over seeds; 1 if a default misses the bar."""
-    missed = 0
-    print("| graph | method | vanilla | one subgraph | mixed, the default (subgraphs) | minus vanilla, points |")
-    print("|---|---|---|---|---|---|")
+    missed, rows = 0, list[dict[str, str]]()
     for graph in graphs:
-        vanilla = {key[3]: one["test_acc"] for key, one in known.items() if key[:3] == (graph, "vanilla", "")}
+        vanilla = {seed: one["test_acc"] for seed, one in _of(known, graph, "vanilla", "").items()}
         for name in list(METHODS)[1:]:
-            one, mixed = (
-                {key[3]: found for key, found in known.items() if key[:3] == (graph, name, kind)}
-                for kind in ("one", "mixed")
-            )
+            one, mixed = (_of(known, graph, name, kind) for kind in ("one", "mixed"))
             seeds = sorted(mixed.keys() & vanilla.keys())
             if not seeds:
                 continue
             points = [100 * (mixed[seed]["test_acc"] - vanilla[seed]) for seed in seeds]
             missed += statistics.mean(points) < -BAR
             sizes = ", ".join(sorted({str(mixed[seed]["per_batch"]) for seed in seeds}, key=int))
-            print(
-                f"| {graph} | {name} | {_cell([vanilla[seed] for seed in seeds])} "
-                f"| {_cell([found['test_acc'] for found in one.values()])} "
-                f"| {_cell([mixed[seed]['test_acc'] for seed in seeds])} ({sizes}) | {statistics.mean(points):+.1f} |"
+            rows.append(
+                {
+                    "graph": graph,
+                    "method": name,
+                    "vanilla": _cell([vanilla[seed] for seed in seeds]),
+                    "one subgraph": _cell([found["test_acc"] for found in one.values()]),
+                    "mixed, the default (subgraphs)": f"{_cell([mixed[seed]['test_acc'] for seed in seeds])} ({sizes})",
+                    "minus vanilla, points": f"{statistics.mean(points):+.1f}",
+                }
             )
+    table.markdown(rows)
     return 1 if missed else 0
 
 
@@ -118,15 +126,6 @@ def _cell(scores: Sequence[float]) -> str:
         return ""
     few = "" if len(scores) == SEEDS else f", {len(scores)} seed{'s' * (len(scores) > 1)}"
     return f"{statistics.mean(scores):.3f} ± {statistics.pstdev(scores):.3f}{few}"
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=GRAPHS, choices=GRAPHS, help="graphs, of $SIAFU_DATA")
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--results", type=Path, default=Path("batches.jsonl"), metavar="FILE")
-    parser.add_argument("--report", action="store_true", help="run nothing")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Gossip on one rank is held against Cluster-GCN. The bound is 1e-9.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,10 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.acceptance.baselines.there import is_there, write
+from benchmarks.acceptance import table
 from run_coordinator.baseline import train_baseline
 from siafu import model_file
 from siafu.baseline import BaselineConfig
@@ -72,37 +69,49 @@ class Row:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parse(argv)
+    args = table.parser(
+        __doc__,
+        epochs=8,
+        only=list(METHODS),
+        ranks=[2, 3, 4],
+        processes=(False, "GCN also with ranks as processes, over Gloo"),
+    ).parse_args(argv)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         for name in args.only:
             method, settings = METHODS[name]
-            if not is_there(method):
-                print(f"{name}: skipped, {method} is not written", flush=True)
-                continue
-            found = _rows(name, method, settings, Path(folder), args)
+            found = _rows(name, method, settings, Path(folder), args.ranks, args.epochs, processes=args.processes)
             worst = max((max(row.losses, row.weights) for row in found), default=0.0)
             print(f"{name}: {len(found)} combinations, the largest difference is {worst:.2g}", flush=True)
             rows += found
         gossip = _gossip(Path(folder))
-    table = Table("method", "ranks", "combinations", "losses", "weights")
+    shown = []
     for name in dict.fromkeys(row.method for row in rows):
         for ranks in sorted({row.ranks for row in rows if row.method == name}):
             mine = [row for row in rows if (row.method, row.ranks) == (name, ranks)]
-            losses, weights = max(row.losses for row in mine), max(row.weights for row in mine)
-            table.add_row(name, str(ranks), str(len(mine)), f"{losses:.2g}", f"{weights:.2g}")
-    Console(width=120).print(table)
+            worst_of = {what: max(getattr(row, what) for row in mine) for what in ("losses", "weights")}
+            shown.append({"method": name, "ranks": ranks, "combinations": len(mine), **worst_of})
+    table.show(shown)
     print(f"gossip on one rank and Cluster-GCN: {gossip or 'the same weights'}")
-    write(args.json, [asdict(row) for row in rows])
+    table.record(args.json, [asdict(row) for row in rows])
     for row in rows:
         if not row.holds:
             print(f"beyond {BOUND:g}: {row}")
     return 0 if all(row.holds for row in rows) and not gossip.startswith("DIFFERENT") else 1
 
 
-def _rows(name: str, method: str, settings: Mapping[str, Any], folder: Path, args: argparse.Namespace) -> list[Row]:
+def _rows(
+    name: str,
+    method: str,
+    settings: Mapping[str, Any],
+    folder: Path,
+    all_ranks: Sequence[int],
+    epochs: int,
+    *,
+    processes: bool,
+) -> list[Row]:
     found = []
-    for ranks in args.ranks:
+    for ranks in all_ranks:
         if ranks % int(settings.get("baseline__replicas", 1)):
             continue
         for model, options in MODELS.items():
@@ -111,11 +120,11 @@ def _rows(name: str, method: str, settings: Mapping[str, Any], folder: Path, arg
                     method, ranks, model__layers=LAYERS, model__dropout=0.5, **{**options, **settings}
                 )
                 shards = training.prepared(graph, folder / str(config.partitions), config.partitions)
-                wanted = training.oracle(config, shards, tidy(graph, directed=graph.directed), args.epochs)
-                ran = training.train(config, shards, args.epochs)
+                wanted = training.oracle(config, shards, tidy(graph, directed=graph.directed), epochs)
+                ran = training.train(config, shards, epochs)
                 found.append(_row(name, model, graph_name, ranks, "threads", ran.losses, ran.weights, wanted))
-                if args.processes and (model, graph_name) == ("gcn", "directed, weighted"):
-                    losses, weights = _over_gloo(config, shards, args.epochs)
+                if processes and (model, graph_name) == ("gcn", "directed, weighted"):
+                    losses, weights = _over_gloo(config, shards, epochs)
                     found.append(_row(name, model, graph_name, ranks, "gloo", losses, weights, wanted))
     return found
 
@@ -145,8 +154,6 @@ def _over_gloo(config: BaselineConfig, shards: ShardSet, epochs: int) -> tuple[l
 
 def _gossip(folder: Path) -> str:
     """ "" if gossip on one rank has Cluster-GCN's weights."""
-    if not (is_there("gossip") and is_there("cluster")):
-        return "skipped, one of them is not written"
     graph, options = GRAPHS["directed, weighted"], {"model__hidden": 6, "baseline__subgraphs": 4}
     found = []
     for method in ("gossip", "cluster"):
@@ -155,16 +162,6 @@ def _gossip(folder: Path) -> str:
         found.append(training.train(config, shards, 5))
     same = all(np.array_equal(found[1].weights[name], W) for name, W in found[0].weights.items())
     return "" if same else "DIFFERENT"
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--only", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--ranks", nargs="+", type=int, default=[2, 3, 4])
-    parser.add_argument("--processes", action="store_true", help="GCN also with ranks as processes, over Gloo")
-    parser.add_argument("--json", metavar="FILE")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

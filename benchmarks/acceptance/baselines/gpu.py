@@ -12,7 +12,7 @@ servers   epochs of ``siafu train --backend gpu`` beside ``--backend cpu`` on th
 tests     pytest -m gpu: that the card gives the CPU's bytes, and trains as the CPU does
 
 Graphs are reddit-small and ogbn-products in full size: preparing them takes minutes, and 20 GB of memory. What cannot
-be measured (no PyG, a method that is not written) is listed at the end as skipped, with its reason, and what ran out of
+be measured (no PyG) is listed at the end as skipped, with its reason, and what ran out of
 the card's memory as missed. Exit code 1 if anything is missed or fails. ``benchmarks/gpu.sh`` runs all of it in parts
 of minutes.
 """
@@ -31,10 +31,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.acceptance.baselines.there import is_there, measure, write
+from benchmarks.acceptance import table
+from benchmarks.acceptance.baselines.measured import measure
 from run_coordinator import prepared
 from siafu import start, train
 from siafu.baseline import METHODS
@@ -66,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found: dict[str, Any] = {"skipped": [], "missed": [], "failed": []}
     for what in args.only:
         _PARTS[what](args, found)
-        write(args.json, found)
+        table.record(args.json, found)
     for kind in ("skipped", "missed", "failed"):
         for line in found[kind]:
             print(f"{kind}: {line}")
@@ -102,7 +100,7 @@ def _epochs(args: argparse.Namespace, found: dict[str, Any]) -> None:
                 said = _reference(args, found, graph, "epoch", *flags)
                 row[library] = said.get("epoch_s")
             rows.append(row)
-            _show("seconds per epoch", [row], ("graph", "model", "ours", "torch", "pyg"))
+            table.show([row], "seconds per epoch")
 
 
 def _kernels(args: argparse.Namespace, found: dict[str, Any]) -> None:
@@ -118,16 +116,13 @@ def _kernels(args: argparse.Namespace, found: dict[str, Any]) -> None:
             if "quantise" in name and args.device == "cuda" and share < QUANTISER_SHARE:
                 found["failed"].append(f"{name}: {share:.0%} of a copy's bandwidth, the bar is {QUANTISER_SHARE:.0%}")
         if rows:
-            _show(f"{graph}: copy {said['copy'] / 1e9:.0f} GB/s on {said['device']}", rows, tuple(rows[0]))
+            table.show(rows, f"{graph}: copy {said['copy'] / 1e9:.0f} GB/s on {said['device']}")
 
 
 def _methods(args: argparse.Namespace, found: dict[str, Any]) -> None:
     rows = found["methods"] = []
     alone = "nccl" if args.device == "cuda" else "gloo"
     for method in args.methods:
-        if not is_there(method):
-            found["skipped"].append(f"{method}: it is not written")
-            continue
         for transport, ranks in ((alone, 1), ("gloo", args.ranks)):
             if method == "cluster" and ranks > 1:
                 continue
@@ -170,7 +165,7 @@ def _servers(args: argparse.Namespace, found: dict[str, Any]) -> None:
                 except GnnError as error:
                     found[_kind(str(error))].append(f"{model} on {graph}, servers with backend {backend}: {error}")
             rows.append(row)
-            _show("seconds per epoch of graph servers", [row], ("graph", "model", "gpu", "cpu"))
+            table.show([row], "seconds per epoch of graph servers")
 
 
 def _epoch_of_servers(graph: str, backend: Any, settings: Mapping[str, Any], epochs: int) -> float:
@@ -217,27 +212,18 @@ def _kind(why: str) -> str:
     return "missed" if "OutOfMemory" in why else "failed"
 
 
-def _show(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
-    table = Table(*names, title=title)
-    for row in rows:
-        table.add_row(*(f"{v:.4g}" if isinstance(v := row.get(name), float) else str(v or "") for name in names))
-    Console(width=120).print(table)
-
-
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=list(_PARTS), choices=list(_PARTS))
-    parser.add_argument(
-        "--graphs", nargs="+", default=["synthetic:reddit-small", "synthetic:ogbn-products"], metavar="SOURCE"
+    parser = table.parser(
+        __doc__,
+        only=list(_PARTS),
+        small=("synthetic:reddit-small?scale=0.02", "what methods run on"),
+        methods=list(METHODS),
+        ranks=(2, "that share the card"),
+        epochs=10,
     )
-    parser.add_argument(
-        "--small", default="synthetic:reddit-small?scale=0.02", metavar="SOURCE", help="what methods run on"
-    )
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--ranks", type=int, default=2, help="that share the card")
-    parser.add_argument("--epochs", type=int, default=10)
+    full = ["synthetic:reddit-small", "synthetic:ogbn-products"]
+    parser.add_argument("--graphs", nargs="+", default=full, metavar="SOURCE")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--json", metavar="FILE")
     return parser.parse_args(argv)
 
 

@@ -12,7 +12,6 @@ with both digests. Exit code 1 if anything else happens.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
@@ -22,10 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.acceptance.baselines.there import is_there, write
+from benchmarks.acceptance import table
 from siafu.baseline import METHODS
 from tests.integration.processes import Training, rank_of
 
@@ -46,29 +42,14 @@ FREE = ("gossip",)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", default="cora")
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--only", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--json", metavar="FILE")
-    args = parser.parse_args(argv)
+    args = table.parser(__doc__, source="cora", epochs=30, only=list(METHODS)).parse_args(argv)
     rows = []
     for method in args.only:
-        if not is_there(method):
-            print(f"{method}: skipped, it is not written", flush=True)
-            continue
         with tempfile.TemporaryDirectory() as folder:
             rows.append(measure(Path(folder), method, args.source, args.epochs))
         print(f"{method}: {rows[-1]['verdict']}", flush=True)
-    table = Table("method", "whole run", "resumed", "killed rank ended the run", "a stopped one", "and it said", "")
-    for row in rows:
-        stopped = f"{row['stopped_s']:.1f} s" if row["stopped_s"] else ""
-        said = "; ".join(row["said"])
-        table.add_row(
-            row["method"], row["whole"], row["resumed"], f"{row['ended_s']:.1f} s", stopped, said, row["verdict"]
-        )
-    Console(width=140).print(table)
-    write(args.json, rows)
+    table.show([{**row, "said": "; ".join(row["said"])} for row in rows])
+    table.record(args.json, rows)
     return 0 if all(row["holds"] for row in rows) else 1
 
 

@@ -29,10 +29,8 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.acceptance.baselines.there import Measured, is_there, measure, write
+from benchmarks.acceptance import table
+from benchmarks.acceptance.baselines.measured import Measured, measure
 from siafu.progress import size
 
 #: Of its time that vanilla is to wait, and how often the rate is corrected to get there.
@@ -141,13 +139,23 @@ class Row:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parse(argv)
+    parser = table.parser(
+        __doc__,
+        only=(list(PLANS), "tables; all"),
+        ranks=[2, 4],
+        epochs=(20, "of a run, after the first three [20]"),
+        rounds=(3, "A B A B A B [3]"),
+        set=([], "for every run"),
+    )
+    small = ["synthetic:reddit-small?scale=0.03", "synthetic:ogbn-products?scale=0.01"]
+    parser.add_argument("--graphs", nargs="+", metavar="SOURCE", default=small)
+    args = parser.parse_args(argv)
     rows: list[Row] = []
     for name in args.only:
         for graph in args.graphs:
             for ranks in args.ranks:
                 rows += table_of(name, graph, ranks, args)
-                write(args.json, [{**asdict(row), "holds": row.holds} for row in rows])
+                table.record(args.json, [{**asdict(row), "holds": row.holds} for row in rows])
     missed = [row for row in rows if not row.holds]
     for row in missed:
         print(f"{row.graph}, {row.ranks} ranks, {row.name}: {'; '.join(row.misses)}")
@@ -164,17 +172,10 @@ def table_of(name: str, graph: str, ranks: int, args: argparse.Namespace) -> lis
             flush=True,
         )
         return []
-    settings = {**plan.settings, **dict(one.split("=", 1) for one in args.set), "baseline.ranks": ranks}
-    missing = {peer.method for peer in plan.peers.values() if not is_there(peer.method)} | {plan.base} - {
-        method for method in [plan.base] if is_there(method)
-    }
-    for method in sorted(missing):
-        print(f"{name}: skipped, {method} is not written", flush=True)
-    if plan.base in missing:
-        return []
+    settings = {**plan.settings, **table.settings(args), "baseline.ranks": ranks}
     if plan.shaped:
         settings = calibrated(plan.base, graph, settings, args.epochs)
-    peers = {"": Peer(plan.base), **{key: peer for key, peer in plan.peers.items() if peer.method not in missing}}
+    peers = {"": Peer(plan.base), **plan.peers}
     found: dict[str, list[Measured]] = {key: [] for key in peers}
     for _ in range(args.rounds):
         for key, peer in peers.items():
@@ -203,7 +204,7 @@ def calibrated(method: str, graph: str, settings: Mapping[str, Any], epochs: int
 
 
 def row_of(
-    table: str,
+    plan: str,
     graph: str,
     ranks: int,
     name: str,
@@ -218,7 +219,7 @@ def row_of(
     nbytes = median(one.halo_bytes for one in mine)
     whole = median(one.halo_bytes for one in base)
     return Row(
-        table,
+        plan,
         graph,
         ranks,
         name,
@@ -239,31 +240,20 @@ def row_of(
 def _show(rows: list[Row]) -> None:
     first = rows[0]
     link = f", link {size(first.link_rate)}/s" if first.link_rate else ", links as they are"
-    table = Table(
-        "",
-        "epoch",
-        "epochs/s",
-        "mean",
-        "bar",
-        "waits",
-        "bytes/epoch",
-        "fewer",
-        title=f"{first.graph}, {first.ranks} ranks{link}",
-    )
-    for row in rows:
-        bar = f"{row.at_least:.1f}x" if row.at_least else ""
-        table.add_row(
-            row.name,
-            f"{row.epoch_s:.3f} s",
-            f"{row.ratio:.2f}x",
-            f"{row.mean_ratio:.2f}x",
-            bar,
-            f"{row.share:.0%}",
-            size(row.nbytes),
-            f"{row.fewer_bytes:.0%}",
-            style="" if row.holds else "red",
-        )
-    Console(width=120).print(table)
+    shown = [
+        {
+            "": row.name,
+            "epoch": f"{row.epoch_s:.3f} s",
+            "epochs/s": f"{row.ratio:.2f}x",
+            "mean": f"{row.mean_ratio:.2f}x",
+            "bar": f"{row.at_least:.1f}x" if row.at_least else "",
+            "waits": f"{row.share:.0%}",
+            "bytes/epoch": size(row.nbytes),
+            "fewer": f"{row.fewer_bytes:.0%}",
+        }
+        for row in rows
+    ]
+    table.show(shown, f"{first.graph}, {first.ranks} ranks{link}", red=[not row.holds for row in rows])
     for row in rows:
         if row.formula:
             print(f"{row.name}: {size(row.nbytes)} counted, 4 (M-1) N H = {size(row.formula)}", flush=True)
@@ -273,23 +263,6 @@ def _formula(base: Measured, settings: Mapping[str, Any]) -> int:
     """Bytes of float32 that a pipeline of M stages sends in an epoch: (M - 1) N H (section 3 of the paper) forward, as
     much backward, and both again for GCNII's first representation, which goes along."""
     return 4 * 4 * (int(settings["baseline.ranks"]) - 1) * base.num_vertices * int(settings["model.hidden"])
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=list(PLANS), choices=list(PLANS), help="tables; all")
-    parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
-    parser.add_argument(
-        "--graphs",
-        nargs="+",
-        metavar="SOURCE",
-        default=["synthetic:reddit-small?scale=0.03", "synthetic:ogbn-products?scale=0.01"],
-    )
-    parser.add_argument("--epochs", type=int, default=20, help="of a run, after the first three [20]")
-    parser.add_argument("--rounds", type=int, default=3, help="A B A B A B [3]")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for every run")
-    parser.add_argument("--json", metavar="FILE")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.acceptance.baselines.gpu import _kind
-from benchmarks.acceptance.baselines.there import Measured
+from benchmarks.acceptance.baselines.measured import Measured
 from benchmarks.acceptance.baselines.throughput import SHARES, Peer, Row, row_of
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from cost_planner.plan import graphs
-from cost_planner.scale import FRIENDSTER, Setting
 from run_coordinator import prepared
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -38,11 +37,16 @@ def test_what_is_no_count_is_refused(text):
         graphs.count(text, "edges")
 
 
-def test_on_paper_it_is_cut_as_in_docs_scale():
-    graph = graphs.of_counts(FRIENDSTER.vertices, FRIENDSTER.edges, 32, 50, cut=32 / 31 / 2)
-    entry = graph.manifest(32).partitions[0]
-    assert entry.ghosts_in == pytest.approx(Setting("", crossing=0.5).ghosts / graphs.SHARED, rel=1e-6)
-    assert graph.manifest(1).partitions[0].ghosts_in == 0
+def test_ghosts_are_distinct_and_remote():
+    def ghosts(cut: float, parts: int = 32, shared: float = 1.0) -> int:
+        graph = graphs.of_counts(65_600_000, 3_600_000_000, 32, 50, cut=cut)
+        return replace(graph, shared=shared).manifest(parts).partitions[0].ghosts_in
+
+    assert ghosts(0.0) == ghosts(0.5, parts=1) == 0
+    sparse = 1e-4  # hardly any vertex is hit twice
+    assert ghosts(sparse) == pytest.approx(sparse * 31 / 32 * 3_600_000_000 / 32, rel=1e-3)
+    assert ghosts(0.5) < ghosts(1.0) < 65_600_000 * 31 / 32
+    assert ghosts(0.5, shared=2.0) == ghosts(0.5) // 2
 
 
 def test_real_shards_say_how_they_are_cut(tmp_path):

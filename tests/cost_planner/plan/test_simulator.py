@@ -55,16 +55,6 @@ def test_a_link_sends_one_after_the_other():
     assert [link.leave(50), link.leave(100)] == [0.5, 1.5]
 
 
-def test_a_burst_leaves_at_the_peak_and_comes_back():
-    timeline = Timeline(Random(0))
-    link = Link(timeline, LinkRate(100.0, burst=300.0, peak=400.0))
-    assert link.leave(400) == pytest.approx(1.0)  # 300 saved, and 100 that came meanwhile
-    assert link.leave(100) == pytest.approx(2.0)  # all used up
-    timeline.at(7.0, lambda: None)
-    timeline.step()
-    assert link.leave(400) == pytest.approx(8.0)
-
-
 def test_a_thread_is_not_free_before_what_it_waits_for_is_over():
     timeline, done = Timeline(Random(0)), []
     pool, card = Pool(timeline, 2, Cores(timeline, 2)), Pool(timeline, 1, Cores(timeline, 1))

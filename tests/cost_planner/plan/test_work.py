@@ -1,4 +1,4 @@
-"""Work of a run's steps against other counts of the same: cost_planner.scale's traffic, and by hand."""
+"""Work of a run's steps against counts by hand."""
 
 from __future__ import annotations
 
@@ -6,43 +6,72 @@ from collections import Counter
 from dataclasses import fields, replace
 from random import Random
 
+import numpy as np
 import pytest
 
-from cost_planner import reach, scale
-from cost_planner.plan.bounds import RESOURCES, Floors
+from cost_planner import reach
+from cost_planner.plan import graphs
+from cost_planner.plan.bounds import OUT, RESOURCES, Floors
 from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments, StepWork
 from cost_planner.plan.simulator import simulated
-from cost_planner.plan.work import Counts, Speeds, plan_of, processor_s, work_of
+from cost_planner.plan.work import Counts, Speeds, constant_bytes, plan_of, processor_s, work_of
 from siafu import models
+from siafu.config import Config
 from siafu.models import ModelSpec
 from siafu.tasks import TENSOR_KINDS, Lane
 
-SETTING = scale.Setting("small", servers=4, intervals=10, graph_instance="c5n.4xlarge")
-MODEL = models.build(ModelSpec.of(SETTING.config, SETTING.manifest))
+SERVERS, INTERVALS = 4, 10
+GRAPH = replace(graphs.of_counts(65_600_000, 3_600_000_000, 32, 50, cut=SERVERS / (SERVERS - 1) / 2), shared=1.0)
+MANIFEST = GRAPH.manifest(SERVERS)
+CONFIG = Config().replace(
+    {
+        "data.parts": SERVERS,
+        "servers.param_servers": 4,
+        "train.intervals": INTERVALS,
+        "model.hidden": 48,
+        "servers.backend": "lambda",
+        "lambda.on": "aws",
+        "run.on": "aws",
+        "train.mode": "async",
+        "train.eval_every": 0,
+    }
+)
+MODEL = models.build(ModelSpec.of(CONFIG, MANIFEST))
 STEPS = MODEL.program(Lane.TRAIN).steps
 NOTHING = Speeds().scaled(0.0)
-WORK = work_of(SETTING.config, MODEL, Counts.of(SETTING.manifest), Speeds())
+WORK = work_of(CONFIG, MODEL, Counts.of(MANIFEST), Speeds())
 
 
-def test_bytes_are_those_of_the_table_of_scale():
-    moved = scale.traffic(SETTING)
-    assert sum(one.down for one in WORK) * SETTING.intervals == pytest.approx(moved.down, rel=1e-6)
-    assert sum(one.up for one in WORK) * SETTING.intervals == pytest.approx(moved.up, rel=1e-6)
-    sent = sum(one.peers for one in WORK) * SETTING.intervals * (SETTING.servers - 1)
-    assert sent == pytest.approx(moved.ghosts, rel=1e-6)
+def test_rows_are_counted_as_the_program_moves_them():
+    """GCN 32-48-50: H1 is published where it has an edge into a training vertex, dZ1 of training vertices; workers read
+    Z1 and dH1 and write H1 and dZ1; Z0 is theirs once."""
+    train, entry = MANIFEST.splits[0].train / GRAPH.vertices, MANIFEST.partitions[0]
+    assert 0.6 < train < 0.7
+    ends = entry.ghosts_in / entry.cut_edges  # that an edge of a ghost is its last
+    degrees = np.arange(1, 2_000)
+    read = (ends * (1 - ends) ** (degrees - 1) * (1 - (1 - train) ** degrees)).sum()
+    assert 0.6 < read < 0.97
+    sent = sum(one.peers for one in WORK) * INTERVALS * (SERVERS - 1)
+    assert sent == pytest.approx(entry.ghosts_in * 4 * 48 * (read + train))
+    n = GRAPH.vertices // SERVERS
+    for way in ("down", "up"):
+        assert INTERVALS * sum(getattr(one, way) for one in WORK) == pytest.approx(n * 4 * (48 + 48 * train))
+    assert constant_bytes(CONFIG, MODEL, Counts.of(MANIFEST)) == n * 4 * 32
+    halves = work_of(CONFIG.replace({"model.rows": "bfloat16"}), MODEL, Counts.of(MANIFEST), Speeds())
+    assert 2 * sum(one.peers for one in halves) == pytest.approx(sum(one.peers for one in WORK))
 
 
 def test_products_by_hand():
     """GCN 32-48-50: the first forward, then the fused last layer and its backward, then the first layer's backward."""
-    n = SETTING.graph.vertices / 4 / 10
+    n = GRAPH.vertices / 4 / 10
     first, last = 2 * n * 32 * 48, 2 * n * 48 * 50
-    only = work_of(SETTING.config, MODEL, Counts.of(SETTING.manifest), replace(NOTHING, flop_ns=1.0))
+    only = work_of(CONFIG, MODEL, Counts.of(MANIFEST), replace(NOTHING, flop_ns=1.0))
     found = [1e9 * one.seconds for step, one in zip(STEPS, only, strict=True) if step.kind in TENSOR_KINDS]
     # The fused step is forward and two products backwards, of training vertices; the last recomputes its forward,
     # and nobody wants dX of features.
-    trains = MODEL.spec.num_train / SETTING.graph.vertices
+    trains = MODEL.spec.num_train / GRAPH.vertices
     assert trains < 0.7
     assert sum(found) == pytest.approx(first + 3 * trains * last + 2 * first, rel=1e-6)
 
@@ -50,8 +79,8 @@ def test_products_by_hand():
 @pytest.mark.parametrize(("share", "sent"), [(0.1, 0.1), (0.9, 1.0)])
 def test_rows_of_training_vertices_travel_to_the_loss_where_they_are_few(share: float, sent: float):
     """docs/adr/0038: where most vertices train all rows travel."""
-    config, counts = SETTING.config.replace({"servers.backend": "lambda"}), Counts.of(SETTING.manifest)
-    model = models.build(replace(MODEL.spec, num_train=round(share * SETTING.graph.vertices)))
+    config, counts = CONFIG.replace({"servers.backend": "lambda"}), Counts.of(MANIFEST)
+    model = models.build(replace(MODEL.spec, num_train=round(share * GRAPH.vertices)))
     loss = next(pc for pc, step in enumerate(STEPS) if step.fused)
     found = work_of(config, model, counts, NOTHING)[loss]
     n = counts.vertices / config.train.intervals
@@ -62,15 +91,15 @@ def test_rows_of_training_vertices_travel_to_the_loss_where_they_are_few(share: 
 @pytest.mark.parametrize(("trains", "few"), [(0.005, True), (0.2, False)])
 def test_stages_before_the_loss_are_counted_on_the_rows_that_it_reads(trains: float, few: bool):
     """docs/adr/0039: where more than half of all rows are read all are computed."""
-    counts = Counts.of(SETTING.manifest)
-    model = models.build(replace(MODEL.spec, num_train=round(trains * SETTING.graph.vertices)))
+    counts = Counts.of(MANIFEST)
+    model = models.build(replace(MODEL.spec, num_train=round(trains * GRAPH.vertices)))
     share = reach.share_that_feeds(trains, counts.edges / counts.vertices)
     assert (share < 0.5) is few
     first = next(pc for pc, step in enumerate(STEPS) if step.feeds_loss)
-    n, rows = counts.vertices / SETTING.intervals, share if few else 1.0
-    only = work_of(SETTING.config, model, counts, replace(NOTHING, flop_ns=1.0))[first]
+    n, rows = counts.vertices / INTERVALS, share if few else 1.0
+    only = work_of(CONFIG, model, counts, replace(NOTHING, flop_ns=1.0))[first]
     assert 1e9 * only.seconds == pytest.approx(rows * 2 * n * 32 * 48, rel=1e-6)
-    config = SETTING.config.replace({"servers.backend": "lambda", "lambda.keep_constants": False})
+    config = CONFIG.replace({"servers.backend": "lambda", "lambda.keep_constants": False})
     found = work_of(config, model, counts, NOTHING)[first]
     assert found.up == pytest.approx(rows * n * 4 * 48, rel=1e-6)
     assert found.down == pytest.approx(rows * n * 4 * 32, rel=1e-6)
@@ -78,28 +107,28 @@ def test_stages_before_the_loss_are_counted_on_the_rows_that_it_reads(trains: fl
 
 def test_training_on_the_training_vertices_alone_is_counted_on_their_edges():
     """data.inductive: its training lane gathers along edges between training vertices; evaluation sees all."""
-    whole = Counts.of(SETTING.manifest)
-    alone = Counts.of(replace(SETTING.manifest, edge_types="inductive"))
+    whole = Counts.of(MANIFEST)
+    alone = Counts.of(replace(MANIFEST, edge_types="inductive"))
     assert (whole.inductive, alone.inductive) == (False, True)
     trains = 0.2
-    model = models.build(replace(MODEL.spec, num_train=round(trains * SETTING.graph.vertices)))
+    model = models.build(replace(MODEL.spec, num_train=round(trains * GRAPH.vertices)))
     gathers, rows = replace(NOTHING, value_ns=1.0), replace(NOTHING, flop_ns=1.0)
     for lane in Lane:
         steps = model.program(lane).steps
         for pc, step in enumerate(steps):
-            found, every = (work_of(SETTING.config, model, c, gathers, lane)[pc].seconds for c in (alone, whole))
+            found, every = (work_of(CONFIG, model, c, gathers, lane)[pc].seconds for c in (alone, whole))
             if step.gathers in model.program(lane).publisher:
                 marked = trains if step.of_loss else 1.0  # of all edges, those into training vertices
                 assert found == pytest.approx(every * (trains**2 / marked if lane is Lane.TRAIN else 1.0))
-            found, every = (work_of(SETTING.config, model, c, rows, lane)[pc].seconds for c in (alone, whole))
+            found, every = (work_of(CONFIG, model, c, rows, lane)[pc].seconds for c in (alone, whole))
             if step.feeds_loss and lane is Lane.TRAIN:
                 assert found == pytest.approx(every * trains)  # of the whole graph more than half are read
 
 
 def test_a_servers_threads_ask_for_an_intervals_weights_once_an_epoch():
     """docs/adr/0041: environments of Lambda ask for themselves, for every task as far as is known here."""
-    config = SETTING.config.replace({"servers.backend": "cpu"})
-    plan = plan_of(config, MODEL.spec, Counts.of(SETTING.manifest), Speeds(), threads=2, link=LinkRate(1e9))
+    config = CONFIG.replace({"servers.backend": "cpu"})
+    plan = plan_of(config, MODEL.spec, Counts.of(MANIFEST), Speeds(), threads=2, link=LinkRate(1e9))
     tensor = [(step, one) for step, one in zip(STEPS, plan.work, strict=True) if step.kind in TENSOR_KINDS]
     assert [one.asks for _, one in tensor] == [True] + [False] * (len(tensor) - 1)
     messages = sum(plan.param_server_s(step, replace(one, weights=0.0)) for step, one in tensor) / plan.exchange_s
@@ -112,13 +141,13 @@ def test_a_servers_threads_ask_for_an_intervals_weights_once_an_epoch():
 
 def test_evaluations_are_counted_on_the_rows_that_judged_vertices_read():
     """docs/adr/0040"""
-    counts = replace(Counts.of(SETTING.manifest), judged=0.005, crossing=3.0)
+    counts = replace(Counts.of(MANIFEST), judged=0.005, crossing=3.0)
     whole = replace(counts, judged=1.0)
-    few, every = (work_of(SETTING.config, MODEL, c, Speeds(), Lane.EVAL) for c in (counts, whole))
+    few, every = (work_of(CONFIG, MODEL, c, Speeds(), Lane.EVAL) for c in (counts, whole))
     steps = MODEL.program(Lane.EVAL).steps
     share = reach.share_that_feeds(0.005, counts.edges / counts.vertices)
     assert share < 0.5
-    only = [work_of(SETTING.config, MODEL, c, replace(NOTHING, flop_ns=1.0), Lane.EVAL) for c in (counts, whole)]
+    only = [work_of(CONFIG, MODEL, c, replace(NOTHING, flop_ns=1.0), Lane.EVAL) for c in (counts, whole)]
     for pc, step in enumerate(steps):
         if step.publishes and step.of_loss:
             assert few[pc].peers == pytest.approx(reach.share_of_ghosts(step, 0.005, 3.0) * every[pc].peers)
@@ -130,10 +159,10 @@ def test_evaluations_are_counted_on_the_rows_that_judged_vertices_read():
 
 def test_processor_seconds_are_linear_in_speeds():
     """What calibration rests on: a step's time is the sum of what each constant alone makes of it."""
-    manifest, spec = SETTING.manifest, ModelSpec.of(SETTING.config, SETTING.manifest)
+    manifest, spec = MANIFEST, ModelSpec.of(CONFIG, MANIFEST)
 
     def spent(speeds: Speeds) -> dict[str, float]:
-        return processor_s(plan_of(SETTING.config, spec, Counts.of(manifest), speeds, threads=2, link=LinkRate(1e9)))
+        return processor_s(plan_of(CONFIG, spec, Counts.of(manifest), speeds, threads=2, link=LinkRate(1e9)))
 
     whole, parts = spent(Speeds()), Counter[str]()
     for one in fields(Speeds):
@@ -147,14 +176,12 @@ def test_what_is_gathered_once_takes_nothing():
 
 
 def test_twice_the_intervals_are_half_the_work_each():
-    config = SETTING.config.replace({"train.intervals": 20})
-    halves = work_of(
-        config, MODEL, Counts.of(SETTING.manifest), replace(Speeds(), task_s=0.0, tensor_s=0.0, lambda_task_s=0.0)
-    )
+    config = CONFIG.replace({"train.intervals": 20})
+    halves = work_of(config, MODEL, Counts.of(MANIFEST), replace(Speeds(), task_s=0.0, tensor_s=0.0, lambda_task_s=0.0))
     wholes = work_of(
-        SETTING.config,
+        CONFIG,
         MODEL,
-        Counts.of(SETTING.manifest),
+        Counts.of(MANIFEST),
         replace(Speeds(), task_s=0.0, tensor_s=0.0, lambda_task_s=0.0),
     )
     for step, half, whole in zip(STEPS, halves, wholes, strict=True):
@@ -165,19 +192,19 @@ def test_twice_the_intervals_are_half_the_work_each():
 
 
 def test_a_plan_is_never_faster_than_its_links():
-    """The floor of the busiest link in docs/scale.md, and not much above it where it is what limits: 1.62 times, for
+    """The floor of the busiest link, and not much above it where it is what limits: 1.62 times, for
     rows of workers and of ghosts, two thirds as many backwards as forwards, do not all travel at once."""
     link = LinkRate(10e9 / 8)
     plan = plan_of(
-        SETTING.config,
-        ModelSpec.of(SETTING.config, SETTING.manifest),
-        Counts.of(SETTING.manifest),
+        CONFIG,
+        ModelSpec.of(CONFIG, MANIFEST),
+        Counts.of(MANIFEST),
         NOTHING,
         threads=16,
         link=link,
         environments=Environments(count=200),
     )
-    floor = scale.traffic(SETTING).busiest() / link.bytes_per_s
+    floor = Floors.of(plan).table.sum(axis=0)[OUT]
     assert floor <= simulated(plan, 3, Random(0)).epoch_s * 1.001 < 1.65 * floor
 
 
@@ -198,8 +225,8 @@ def test_rows_that_no_cache_holds_come_from_memory():
 
 def test_environments_share_the_memory_of_the_servers_machine_alone():
     """On one machine the bytes of tensor tasks count wherever they are computed; elsewhere a Lambda has its own."""
-    config = SETTING.config.replace({"train.mode": "pipe"})
-    spec, counts = ModelSpec.of(config, SETTING.manifest), Counts.of(SETTING.manifest)
+    config = CONFIG.replace({"train.mode": "pipe"})
+    spec, counts = ModelSpec.of(config, MANIFEST), Counts.of(MANIFEST)
     memory = RESOURCES.index("memory bandwidth")
 
     def bound(together: float) -> tuple[float, float]:
@@ -208,10 +235,10 @@ def test_environments_share_the_memory_of_the_servers_machine_alone():
         plan = replace(plan, environments=replace(plan.environments, link=LinkRate(1e15)))
         return float(Floors.of(plan).table[:, memory].sum()), simulated(plan, 3, Random(0)).epoch_s
 
-    tensor = SETTING.intervals * sum(w.memory for s, w in zip(STEPS, WORK, strict=True) if s.kind in TENSOR_KINDS) / 1e9
+    tensor = INTERVALS * sum(w.memory for s, w in zip(STEPS, WORK, strict=True) if s.kind in TENSOR_KINDS) / 1e9
     assert tensor > 0.1
     apart, together = bound(0.0), bound(2.0)
-    assert together[0] - SETTING.servers * apart[0] == pytest.approx(SETTING.servers * tensor)
+    assert together[0] - SERVERS * apart[0] == pytest.approx(SERVERS * tensor)
     assert together[1] >= 0.999 * together[0]
     assert apart[1] < together[1]
 
@@ -219,12 +246,12 @@ def test_environments_share_the_memory_of_the_servers_machine_alone():
 @pytest.mark.parametrize("together", [0.0, 2.0])
 def test_an_epoch_is_never_shorter_than_its_bytes_divided_by_the_memorys_bandwidth(together):
     """With nothing else that takes time; and not much longer, as threads move bytes while others do."""
-    config = SETTING.config.replace({"servers.backend": "cpu", "train.mode": "pipe"})
-    spec, counts = ModelSpec.of(config, SETTING.manifest), Counts.of(SETTING.manifest)
+    config = CONFIG.replace({"servers.backend": "cpu", "train.mode": "pipe"})
+    spec, counts = ModelSpec.of(config, MANIFEST), Counts.of(MANIFEST)
     memory = Bandwidth(1e9, 32 * 2**20)
     told = {"threads": 8, "link": LinkRate(1e15), "together": together}
     plan = plan_of(config, spec, counts, NOTHING, bandwidth=memory, **told)
-    work = SETTING.intervals * sum(one.memory for one in plan.work) * (SETTING.servers if together else 1)
+    work = INTERVALS * sum(one.memory for one in plan.work) * (SERVERS if together else 1)
     assert work > 1e9
     assert Floors.of(plan).epoch_s("pipe") >= work / 1e9 * 0.999
     epoch_s = simulated(plan, 3, Random(0)).epoch_s
@@ -237,8 +264,8 @@ def test_an_epoch_is_never_shorter_than_its_bytes_divided_by_the_memorys_bandwid
 
 def test_threads_without_a_task_help_with_sums_and_products_and_not_with_copies():
     """Of one interval: four threads take a fourth of the time, and as long for what a Scatter copies."""
-    config = SETTING.config.replace({"servers.backend": "cpu", "train.mode": "pipe", "train.intervals": 1})
-    spec, counts = ModelSpec.of(config, SETTING.manifest), Counts.of(SETTING.manifest)
+    config = CONFIG.replace({"servers.backend": "cpu", "train.mode": "pipe", "train.intervals": 1})
+    spec, counts = ModelSpec.of(config, MANIFEST), Counts.of(MANIFEST)
 
     def epoch_s(threads: int, **speeds: float) -> tuple[float, float]:
         plan = plan_of(config, spec, counts, replace(NOTHING, **speeds), threads=threads, link=LinkRate(1e15))
@@ -251,14 +278,14 @@ def test_threads_without_a_task_help_with_sums_and_products_and_not_with_copies(
 
 def test_a_bag_of_words_is_multiplied_by_its_stored_values():
     """The first layer's products: as many rows of weights as a row has words, not all of its columns."""
-    config = SETTING.config.replace({"servers.backend": "cpu"})
-    dense = Counts.of(SETTING.manifest)
+    config = CONFIG.replace({"servers.backend": "cpu"})
+    dense = Counts.of(MANIFEST)
     first = next(number for number, step in enumerate(STEPS) if step.kind in TENSOR_KINDS)
 
     def work(counts: Counts, **speeds: float) -> StepWork:
         return work_of(config, MODEL, counts, replace(NOTHING, **speeds))[first]
 
-    words, n = replace(dense, filled=0.01), dense.vertices / SETTING.intervals
+    words, n = replace(dense, filled=0.01), dense.vertices / INTERVALS
     assert work(words, value_ns=1.0).seconds == pytest.approx(n * 0.01 * 32 * 48 * 1e-9)
     assert work(words, flop_ns=1.0).seconds == 0
     assert work(dense, flop_ns=1.0).seconds == pytest.approx(2 * n * 32 * 48 * 1e-9)

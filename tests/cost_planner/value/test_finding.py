@@ -35,10 +35,9 @@ def found(folder: Path, *runs: tuple[Config, float], gb_s: float = 0.0, **option
     }
 
 
-def test_break_even_is_exact_with_a_fixed_amount():
-    seconds = break_even(100.0, 0.5, 0.001, fixed_usd=0.2)
-    assert value(seconds, 0.2 + 0.001 * seconds) == pytest.approx(value(100.0, 0.5))
-    assert break_even(100.0, 0.5, 0.0, fixed_usd=0.2) == pytest.approx(250.0)
+def test_break_even_is_exact():
+    seconds = break_even(100.0, 0.5, 0.001)
+    assert value(seconds, 0.001 * seconds) == pytest.approx(value(100.0, 0.5))
 
 
 def test_one_run_of_each_tells_nothing_of_noise(tmp_path):

@@ -40,7 +40,6 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "fixed, 2": {"scheme": "fixed", "bits": 2},
     "uniform": {"scheme": "uniform", "period": 3},
     "adaptive": {"period": 4, "group_size": 4},
-    "adaptive by HiGHS": {"period": 4, "group_size": 4, "solver": "milp"},
     "adaptive, feedback": {"period": 4, "group_size": 4, "feedback": True},
     "2 bits, feedback": {"scheme": "fixed", "bits": 2, "feedback": True},
     "adaptive, late, feedback, smoothed": {"period": 2, "group_size": 4, "feedback": True, "depth": 1, "smooth": "FG"},

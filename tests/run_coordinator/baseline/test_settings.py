@@ -115,9 +115,9 @@ def test_a_setting_that_another_makes_mean_nothing_is_refused(method: str, short
     assert str(caught.value) == needs
 
 
-@pytest.mark.parametrize("key", ["group_size", "balance", "solver", "slow_factor"])
+@pytest.mark.parametrize("key", ["group_size", "balance", "slow_factor"])
 def test_so_are_those_that_are_no_flags(key: str) -> None:
-    value = {"group_size": 7, "balance": 0.1, "solver": "milp", "slow_factor": 2.0}[key]
+    value = {"group_size": 7, "balance": 0.1, "slow_factor": 2.0}[key]
     method = "gossip" if key == "slow_factor" else "pipegcn"
     with pytest.raises(ConfigError, match=rf"^baseline.{key} = {value}: needs "):
         resolved(method, settings={f"baseline.{key}": value})
@@ -166,3 +166,7 @@ def test_the_config_that_a_run_leaves_may_be_asked_for_again(tmp_path: Path) -> 
 def test_a_rank_waits_for_days_at_most() -> None:
     with pytest.raises(ConfigError, match=r"baseline.timeout_s = 10000000.0: must be <= 1000000"):
         resolved(timeout_s=1e7)
+
+
+def test_what_older_runs_could_set_is_still_read():
+    assert BaselineConfig.from_dict({"baseline": {"solver": "milp"}}).baseline.scheme == "none"

@@ -1,9 +1,7 @@
-"""Which methods there are, and how their runs are measured: what the tables share."""
+"""How a baseline's run is measured: what the tables share."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -13,17 +11,10 @@ from typing import Any, NamedTuple
 
 from run_coordinator import prepared
 from run_coordinator.baseline import begun, train_baseline
-from siafu.baseline import METHODS
 from siafu.shards import ShardSet
 
 #: Epochs that do not count: buffers are filled, widths are assigned for the first time.
 WARMUP_EPOCHS = 3
-
-
-def is_there(method: str) -> bool:
-    """Whether the method's program is written."""
-    module = METHODS[method].program.partition(":")[0]
-    return importlib.util.find_spec(f"gpu_baselines.methods.{module}") is not None
 
 
 class Measured(NamedTuple):
@@ -65,9 +56,3 @@ def measure(method: str, source: str, settings: Mapping[str, Any], epochs: int) 
     links = run.result["bytes_per_link"]
     busiest = max(map(sum, links)) + nbytes.get("reduce", 0) / len(links)
     return Measured(median(times), sum(times) / len(times), waited / whole, nbytes, busiest, num_vertices, run.result)
-
-
-def write(file: str | None, rows: Any) -> None:
-    """As JSON; None: nowhere."""
-    if file is not None:
-        Path(file).write_text(json.dumps(rows, indent=1) + "\n")
