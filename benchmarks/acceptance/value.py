@@ -68,6 +68,8 @@ def command(name: str, args: argparse.Namespace) -> list[str]:
         "run-dir": folder,
         **case.settings,
     }
+    if args.tune:
+        asked["tune"] = args.tune
     flags = [word for key, value in asked.items() for word in (f"--{key}", str(value))]
     return ["value", case.source, "--contenders", args.contenders or case.contenders, *flags, *judging]
 
@@ -93,6 +95,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         __doc__,
         only=(list(CASES), "graphs; cora of $SIAFU_DATA"),
         runs=(5, "seeds of each contender"),
+        tune=(0, "learning rates that are tried for each contender first"),
         contenders=("", "as of siafu value, instead of a graph's own; cpu pipe among them"),
         as_gpu=("g4dn.xlarge", "that of a GPU, and of all ranks of a baseline"),
         dir=Path("runs/value"),
