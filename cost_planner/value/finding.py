@@ -267,8 +267,9 @@ def _machines(found: OnMachines, rows: Sequence[Reached]) -> list[str]:
         )
     on_cores = [row["name"] for row in rows if row["devices"] == ["cpu"]]
     if on_cores:
-        said.append(f"{', '.join(on_cores)}: trained on CPU cores, priced as one {gpu}, whose GPU would be faster")
-    crowded = [row["name"] for row in rows if row["ranks"] > num_gpus]
+        faster = ", whose GPU would be faster" if num_gpus else ", which has no GPU"
+        said.append(f"{', '.join(on_cores)}: trained on CPU cores, priced as one {gpu}{faster}")
+    crowded = [row["name"] for row in rows if row["ranks"] > num_gpus > 0]
     if crowded:
         said.append(
             f"{', '.join(crowded)}: more ranks than the {num_gpus} GPU{'s' * (num_gpus != 1)} of "

@@ -167,13 +167,23 @@ def test_baselines_on_cores_are_no_gpus(tmp_path):
     table["rows"][1]["devices"] = ["cpu"]
     said = finding.of(table)
     assert "vanilla ranks=1, the best at the price of g4dn.xlarge, would need" in said["text"]
-    assert any("vanilla ranks=1: trained on CPU cores, priced as one g4dn.xlarge" in but for but in said["but"])
+    assert "vanilla ranks=1: trained on CPU cores, priced as one g4dn.xlarge, whose GPU would be faster" in said["but"]
 
 
 def test_ranks_that_would_share_a_gpu_are_named(tmp_path):
     two = VANILLA.replace({"baseline.ranks": 2, "baseline.method": "sancus"})
     said = finding.of(found(tmp_path, (CPU, 100.0), (VANILLA, 900.0), (two, 900.0)))
     assert any(but.startswith("sancus ranks=2: more ranks than the 1 GPU of g4dn.xlarge") for but in said["but"])
+
+
+def test_ranks_on_the_cores_of_a_type_without_a_gpu_are_not_told_of_one(tmp_path):
+    two = VANILLA.replace({"baseline.ranks": 2})
+    table = found(tmp_path, (CPU, 100.0), (two, 900.0))
+    table["rows"][1]["devices"] = ["cpu"]
+    table["stand_in"] = StandIn(graph="c7g.xlarge", param="c7g.xlarge", gpu="c7g.xlarge").to_dict()
+    said = finding.of(table)["but"]
+    assert "vanilla ranks=2: trained on CPU cores, priced as one c7g.xlarge, which has no GPU" in said
+    assert not any("would share" in but or "faster" in but for but in said)
 
 
 def test_nothing_to_compare_is_said(tmp_path):
