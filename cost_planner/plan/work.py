@@ -141,87 +141,167 @@ def work_of(
 ) -> list[StepWork]:
     """By step of a lane's program, for one interval. ``card``: of each server, if its backend is gpu. ``there``: of a
     Lambda's core, None: as a server's. ``bandwidth``: of each server's memory."""
-    there, bandwidth = there or speeds, bandwidth or Bandwidth()
-    program, intervals = model.program(lane), config.train.intervals
-    n = counts.vertices / intervals
-    item = np.dtype(config.model.dtype).itemsize
-    stored = 2 if config.model.rows == "bfloat16" else item
-    kept = CONSTANTS | program.constants if config.lambdas.keep_constants else frozenset()
-    remote = config.servers.backend == "lambda"
-    products, sides, nbytes_of = weights_of(model)
-    has_room = card is not None and constant_bytes(config, model, counts) <= card.kept_bytes
-    stays = CONSTANTS | program.constants if has_room else frozenset()
-    to_peers = counts.ghosts / intervals  # rows of an interval that others gather, each peer's counted
-    first = next((step for step in program.steps if step.kind in TENSOR_KINDS and step.parameters), None)
+    steps = _Steps(config, model, counts, speeds, lane, card, there or speeds, bandwidth or Bandwidth())
+    return [steps.work(step) for step in steps.program.steps]
 
-    words = {"H0", *program.constants} if counts.filled < 1 else set()
 
-    def nbytes(slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
-        return n * sum(OTHERS.get(slot) or row_bytes(slot) for slot in slots if slot not in known)
+@dataclass(frozen=True)
+class _Shares:
+    """Of an interval's rows and edges, the shares that steps of a lane compute (ADR 0038 and 0039)."""
 
-    def row_bytes(slot: str) -> float:
-        return model.width(slot) * (counts.filled * (item + INDEX_BYTES) if slot in words else item)
+    train: float  # rows: with a loss; when evaluating, those that metrics read
+    judged: float  # rows: of the last stage without a loss
+    feeding: float  # rows: before the loss's gather, those that have an edge into them
+    loss: float  # rows: that a last stage is sent
+    edges_of_loss: float  # edges: along which the loss's gather passes rows
+    edges: float  # edges: along which others do
 
-    def product_ns(step: Step, speeds: Speeds) -> float:
-        """Of a core, for a step's products of one vertex, forward."""
-        if words.isdisjoint(step.reads):
-            return 2 * products[step.layer] * speeds.flop_ns
-        return counts.filled * products[step.layer] * speeds.value_ns
+    @classmethod
+    def of(cls, model: Model, counts: Counts, lane: Lane, has_card: bool) -> _Shares:
+        train = model.spec.num_train / (counts.parts * counts.vertices) if lane is Lane.TRAIN else counts.judged
+        alone = counts.inductive and lane is Lane.TRAIN
+        edges = train**2 if alone else 1.0  # assumed: training vertices lie anywhere
+        of_loss = views.share_of_loss(train)
+        if has_card:  # all edges are gathered along, and all rows read
+            return cls(train, 1.0, 1.0, of_loss, edges, edges)
+        degree = counts.edges / max(1.0, counts.vertices)
+        feeding = views.share_that_feeds(train if alone else reach.share_that_feeds(train, degree))
+        judged = views.share_that_feeds(train)
+        return cls(train, judged, feeding, of_loss, edges if alone else of_loss * edges, edges)
 
-    train = model.spec.num_train / (counts.parts * counts.vertices) if lane is Lane.TRAIN else counts.judged
-    judged = views.share_that_feeds(train)
-    alone = counts.inductive and lane is Lane.TRAIN
-    edges = counts.edges * train**2 if alone else counts.edges  # assumed: training vertices lie anywhere
-    degree = counts.edges / max(1.0, counts.vertices)
-    feeding = views.share_that_feeds(train if alone else reach.share_that_feeds(train, degree))
-    if card is not None:  # all edges are gathered along, and all rows read
-        feeding = judged = 1.0
 
-    def passed(step: Step) -> float:
-        """Edges that a gather passes along."""
-        share = views.share_of_loss(train) if step.of_loss and card is None and not alone else 1.0
-        return share * edges / intervals
+class _Steps:
+    """Work of the steps of one lane."""
 
-    def tensor(step: Step) -> StepWork:
-        times = 1 + step.has_gradient * (1 + bool(step.writes))  # nobody wants the gradient of features
-        # The loss is computed of training vertices alone, what comes before it of those that its gather reads.
-        trains = train if "train" in step.reads else feeding if step.feeds_loss else judged if step.judged else 1.0
-        values = trains * nbytes((*step.reads, *step.writes)) / item
-        weights = float(nbytes_of[step.layer])
-        asks = step is first
-        main = (1 + 2 * asks) * speeds.main_task_s  # to ask, and to be answered
-        if card is not None:
-            operands = times * n * item * sides[step.layer]
-            kept_there = (nbytes(step.reads) - nbytes(step.reads, stays)) * (1 + step.has_gradient)
-            on_card = card.product_s(2 * n * products[step.layer] * times, operands, orders=times) + card.copy_s(
-                max(0.0, operands - kept_there)
-            )
-            seconds = speeds.tensor_s + values * speeds.element_ns * 1e-9
-            return StepWork(seconds, main=main, weights=weights, card=on_card, asks=asks)
-        if not remote:
-            seconds = (trains * n * times * product_ns(step, speeds) + values * speeds.element_ns) * 1e-9
-            moved = values * item
-            return StepWork(seconds, True, speeds.tensor_s, main=main, weights=weights, memory=moved, asks=asks)
-        seconds = (trains * n * times * product_ns(step, there) + values * there.element_ns) * 1e-9
-        sent = views.share_of_loss(train) if "train" in step.reads else trains
-        down, up = sent * nbytes(step.reads, kept), sent * nbytes(step.writes)
-        moved = down + up + weights * step.has_gradient
-        seconds += there.tensor_s + there.lambda_task_s + moved * there.lambda_byte_ns * 1e-9
-        remote_io = there.lambda_io_s + moved * there.lambda_io_byte_ns * 1e-9
-        main = speeds.main_task_s + speeds.main_tensor_s + (down + up) * speeds.main_byte_ns * 1e-9
-        io = 2 * speeds.io_message_s + (down + up) * speeds.io_byte_ns * 1e-9
-        return StepWork(
-            seconds, down=down, up=up, main=main, io=io, remote_io=remote_io, weights=weights, memory=values * item
+    def __init__(
+        self,
+        config: Config,
+        model: Model,
+        counts: Counts,
+        speeds: Speeds,
+        lane: Lane,
+        card: Card | None,
+        there: Speeds,
+        bandwidth: Bandwidth,
+    ) -> None:
+        self.model, self.counts, self.lane = model, counts, lane
+        self.speeds, self.there, self.card, self.bandwidth = speeds, there, card, bandwidth
+        self.program = model.program(lane)
+        self.intervals = config.train.intervals
+        self.n = counts.vertices / self.intervals
+        self.to_peers = counts.ghosts / self.intervals  # rows of an interval that others gather, each peer's counted
+        self.item = np.dtype(config.model.dtype).itemsize
+        self.stored = 2 if config.model.rows == "bfloat16" else self.item
+        self.remote = config.servers.backend == "lambda"
+        constant = CONSTANTS | self.program.constants
+        self.kept = constant if config.lambdas.keep_constants else frozenset()
+        has_room = card is not None and constant_bytes(config, model, counts) <= card.kept_bytes
+        self.stays = constant if has_room else frozenset()
+        self.words = {"H0", *self.program.constants} if counts.filled < 1 else set()
+        self.products, self.sides, self.weights = weights_of(model)
+        self.first = next((step for step in self.program.steps if step.kind in TENSOR_KINDS and step.parameters), None)
+        self.shares = _Shares.of(model, counts, lane, card is not None)
+
+    def work(self, step: Step) -> StepWork:
+        if step.kind in TENSOR_KINDS:
+            return self._tensor(step)
+        if step.publishes:
+            return self._scatter(step, self.model.width(step.publishes))
+        if step.kind is Kind.WU or step.gathers not in self.program.publisher:
+            return StepWork()
+        return self._gather(step, self.model.width(str(step.gathers)))
+
+    # --- tensor tasks -------------------------------------------------------------------------------------------------
+
+    def _tensor(self, step: Step) -> StepWork:
+        if self.card is not None:
+            return self._on_card(step, self.card)
+        return self._on_lambda(step) if self.remote else self._on_server(step)
+
+    def _on_card(self, step: Step, card: Card) -> StepWork:
+        times = self._times(step)
+        operands = times * self.n * self.item * self.sides[step.layer]
+        kept = (self._nbytes(step.reads) - self._nbytes(step.reads, self.stays)) * (1 + step.has_gradient)
+        product_s = card.product_s(2 * self.n * self.products[step.layer] * times, operands, orders=times)
+        seconds = self.speeds.tensor_s + self._values(step) * self.speeds.element_ns * 1e-9
+        asked = self._weights_asked(step)
+        return replace(asked, seconds=seconds, card=product_s + card.copy_s(max(0.0, operands - kept)))
+
+    def _on_server(self, step: Step) -> StepWork:
+        return replace(
+            self._weights_asked(step),
+            seconds=self._arithmetic_s(step, self.speeds),
+            shared=True,
+            held=self.speeds.tensor_s,
+            memory=self._values(step) * self.item,
         )
 
-    def scatter(step: Step, columns: int) -> StepWork:
-        others = max(1, counts.parts - 1)
-        peers = to_peers * columns * stored / others if counts.parts > 1 else 0.0
-        peers *= reach.share_of_ghosts(step, train, counts.crossing)
-        host, on_card = n + to_peers, 0.0
-        if card is not None and step.operator in ON_GPU:
+    def _on_lambda(self, step: Step) -> StepWork:
+        speeds, there = self.speeds, self.there
+        sent = self.shares.loss if "train" in step.reads else self._rows(step)
+        down, up = sent * self._nbytes(step.reads, self.kept), sent * self._nbytes(step.writes)
+        weights = float(self.weights[step.layer])
+        moved = down + up + weights * step.has_gradient
+        there_s = there.tensor_s + there.lambda_task_s + moved * there.lambda_byte_ns * 1e-9
+        return StepWork(
+            self._arithmetic_s(step, there) + there_s,
+            down=down,
+            up=up,
+            main=speeds.main_task_s + speeds.main_tensor_s + (down + up) * speeds.main_byte_ns * 1e-9,
+            io=2 * speeds.io_message_s + (down + up) * speeds.io_byte_ns * 1e-9,
+            remote_io=there.lambda_io_s + moved * there.lambda_io_byte_ns * 1e-9,
+            weights=weights,
+            memory=self._values(step) * self.item,
+        )
+
+    def _weights_asked(self, step: Step) -> StepWork:
+        """A server's thread asks for the weights of all layers at once (ADR 0041), and is answered."""
+        asks = step is self.first
+        return StepWork(
+            main=(1 + 2 * asks) * self.speeds.main_task_s, weights=float(self.weights[step.layer]), asks=asks
+        )
+
+    def _times(self, step: Step) -> int:
+        """Products of a step: nobody wants the gradient of features."""
+        return 1 + step.has_gradient * (1 + bool(step.writes))
+
+    def _rows(self, step: Step) -> float:
+        """Share of the rows that a step computes."""
+        if "train" in step.reads:
+            return self.shares.train
+        if step.feeds_loss:
+            return self.shares.feeding
+        return self.shares.judged if step.judged else 1.0
+
+    def _values(self, step: Step) -> float:
+        return self._rows(step) * self._nbytes((*step.reads, *step.writes)) / self.item
+
+    def _arithmetic_s(self, step: Step, speeds: Speeds) -> float:
+        """Of a core, for a step's products and the values that it reads and writes."""
+        products = self.products[step.layer]
+        ns = 2 * products * speeds.flop_ns
+        if not self.words.isdisjoint(step.reads):
+            ns = self.counts.filled * products * speeds.value_ns
+        return (self._rows(step) * self.n * self._times(step) * ns + self._values(step) * speeds.element_ns) * 1e-9
+
+    def _nbytes(self, slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
+        return self.n * sum(OTHERS.get(slot) or self._row_bytes(slot) for slot in slots if slot not in known)
+
+    def _row_bytes(self, slot: str) -> float:
+        stored = self.counts.filled * (self.item + INDEX_BYTES) if slot in self.words else self.item
+        return self.model.width(slot) * stored
+
+    # --- graph tasks --------------------------------------------------------------------------------------------------
+
+    def _scatter(self, step: Step, columns: int) -> StepWork:
+        speeds, others = self.speeds, max(1, self.counts.parts - 1)
+        peers = self.to_peers * columns * self.stored / others if self.counts.parts > 1 else 0.0
+        peers *= reach.share_of_ghosts(step, self.shares.train, self.counts.crossing)
+        host, on_card = self.n + self.to_peers, 0.0
+        if self.card is not None and step.operator in ON_GPU:
             # Own rows go there, those for peers come back, and those of ghosts go there.
-            host, on_card = to_peers, 3 * ORDER_S + card.copy_s((n + 2 * to_peers) * columns * item)
+            moved = (self.n + 2 * self.to_peers) * columns * self.item
+            host, on_card = self.to_peers, 3 * ORDER_S + self.card.copy_s(moved)
         return StepWork(
             host * columns * speeds.copy_ns * 1e-9,
             held=speeds.task_s,
@@ -230,26 +310,21 @@ def work_of(
             io=speeds.io_message_s + peers * speeds.io_byte_ns * 1e-9,
             pasted=speeds.main_task_s + peers * speeds.main_byte_ns * 1e-9,
             card=on_card,
-            memory=host * columns * (item + stored),
+            memory=host * columns * (self.item + self.stored),
         )
 
-    def made(step: Step) -> StepWork:
-        if step.kind in TENSOR_KINDS:
-            return tensor(step)
-        if step.publishes:
-            return scatter(step, model.width(step.publishes))
-        if step.kind is Kind.WU or step.gathers not in program.publisher:
-            return StepWork()
-        columns, e = model.width(str(step.gathers)), passed(step)
-        if card is not None and step.operator in ON_GPU:
-            on_card = card.gather_s(e, n, columns * item) + card.copy_s(n * columns * item)
+    def _gather(self, step: Step, columns: int) -> StepWork:
+        speeds, n = self.speeds, self.n
+        share = self.shares.edges_of_loss if step.of_loss else self.shares.edges
+        edges = share * self.counts.edges / self.intervals
+        if self.card is not None and step.operator in ON_GPU:
+            on_card = self.card.gather_s(edges, n, columns * self.item) + self.card.copy_s(n * columns * self.item)
             host = n * columns * speeds.element_ns * 1e-9
             return StepWork(host, held=speeds.task_s, main=speeds.main_task_s, card=on_card)
-        seconds = e * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9
-        moved = bandwidth.gathered(e, n, counts.vertices + counts.ghosts, columns * stored, columns * item)
+        seconds = edges * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9
+        table = self.counts.vertices + self.counts.ghosts
+        moved = self.bandwidth.gathered(edges, n, table, columns * self.stored, columns * self.item)
         return StepWork(seconds, True, speeds.task_s, main=speeds.main_task_s, memory=moved)
-
-    return [made(step) for step in program.steps]
 
 
 def plan_of(
