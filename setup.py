@@ -4,10 +4,10 @@ everything else is in pyproject.toml.
 One shared library, called through ctypes: no Python header is needed, and one build serves every Python. What
 is compiled, and with which flags, is in siafu/kernels/build.py: most sources once for each instruction set of
 the machine's architecture. siafu picks at run time what the processor has, so that a library built on one x86
-server runs on all of them. With SIAFU_ISAS=native in the environment, and in an editable installation without
-SIAFU_ISAS=all, only this machine's best is compiled, in a third of the time. SIAFU_LIBRARY=FILE takes a library that
-was compiled elsewhere (``infra.distributions``). Without a compiler the installation succeeds all the same: siafu then
-computes with SciPy, slower, and ``siafu doctor`` says so.
+server runs on all of them. With SIAFU_ISAS=native in the environment, and for a checkout (``pip install -e``,
+``setup.py build_ext --inplace``) without SIAFU_ISAS=all, only this machine's best is compiled, in a third of the time.
+SIAFU_LIBRARY=FILE takes a library that was compiled elsewhere (``infra.distributions``). Without a compiler the
+installation succeeds all the same: siafu then computes with SciPy, slower, and ``siafu doctor`` says so.
 """
 
 from __future__ import annotations
@@ -19,12 +19,18 @@ import runpy
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # not of Unix
+    fcntl = None  # type: ignore[assignment]
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -58,6 +64,21 @@ def is_new(library: Path, wanted: Iterable[str]) -> bool:
     return found is not None and all(found.siafu_built() >> build.ISAS.index(isa) & 1 for isa in wanted)
 
 
+@contextmanager
+def turn() -> Iterator[None]:
+    """One process at a time compiles: ``make setup`` compiles while pip installs what siafu needs, and pip's own build
+    then finds the library."""
+    if fcntl is None:
+        yield
+        return
+    folder = os.open(build.FOLDER, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
 def say_how_far(compiling: Sequence[Future[str]]) -> None:
     """Until all are done: the longest takes ten seconds, and the Makefile shows these lines."""
     left, begin = set(compiling), time.monotonic()
@@ -86,7 +107,8 @@ class BuildKernels(build_ext):
     @cached_property
     def _wanted(self) -> dict[str, list[str]]:
         every = build.instruction_sets(platform.machine())
-        default = "native" if self.editable_mode else "all"  # an extra, installed later, does not ask for more
+        # An extra, installed later into a checkout, does not ask for more.
+        default = "native" if self.editable_mode or self.inplace else "all"
         if os.environ.get("SIAFU_ISAS", default) == "all":
             return every
         best = self._best()
@@ -113,9 +135,14 @@ class BuildKernels(build_ext):
         if ready := os.environ.get("SIAFU_LIBRARY"):
             shutil.copy2(ready, path)
             return
-        if is_new(IN_TREE, self._wanted):
-            shutil.copy2(IN_TREE, path)
-            return
+        with turn():
+            if not is_new(IN_TREE, self._wanted):
+                self._build(path)
+            elif path.absolute() != IN_TREE.absolute():
+                shutil.copy2(IN_TREE, path)
+
+    def _build(self, path: Path) -> None:
+        """The library, at ``path``."""
         if "avx512bf16" in self._wanted and not self._knows_bf16:
             print("siafu: this compiler has no AVX512_BF16: AVX-512 stands in for it", file=sys.stderr)
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # the compiler is a process of its own
