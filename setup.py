@@ -92,6 +92,8 @@ def say_how_far(compiling: Sequence[Future[str]]) -> None:
 
 
 class BuildKernels(build_ext):
+    _in_place = False
+
     @cached_property
     def _knows_bf16(self) -> bool:
         """Whether the compiler does: GCC from 10 on. Else AVX-512 stands in."""
@@ -108,7 +110,7 @@ class BuildKernels(build_ext):
     def _wanted(self) -> dict[str, list[str]]:
         every = build.instruction_sets(platform.machine())
         # An extra, installed later into a checkout, does not ask for more.
-        default = "native" if self.editable_mode or self.inplace else "all"
+        default = "native" if self.editable_mode or self._in_place else "all"
         if os.environ.get("SIAFU_ISAS", default) == "all":
             return every
         best = self._best()
@@ -135,14 +137,9 @@ class BuildKernels(build_ext):
         if ready := os.environ.get("SIAFU_LIBRARY"):
             shutil.copy2(ready, path)
             return
-        with turn():
-            if not is_new(IN_TREE, self._wanted):
-                self._build(path)
-            elif path.absolute() != IN_TREE.absolute():
-                shutil.copy2(IN_TREE, path)
-
-    def _build(self, path: Path) -> None:
-        """The library, at ``path``."""
+        if is_new(IN_TREE, self._wanted):
+            shutil.copy2(IN_TREE, path)
+            return
         if "avx512bf16" in self._wanted and not self._knows_bf16:
             print("siafu: this compiler has no AVX512_BF16: AVX-512 stands in for it", file=sys.stderr)
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # the compiler is a process of its own
@@ -174,8 +171,10 @@ class BuildKernels(build_ext):
         return str(Path(*fullname.split("."))) + ".so"
 
     def run(self) -> None:
+        self._in_place = bool(self.inplace)  # setuptools builds elsewhere all the same, and copies at its end
         try:
-            super().run()
+            with turn():
+                super().run()
         except Exception as error:
             print(
                 f"siafu: the compiled kernels could not be built ({error}); SciPy will do their work", file=sys.stderr
