@@ -1,6 +1,6 @@
 """The same GCN in PyTorch Geometric and in siafu, on the same graph, with the same split.
 
-python beside_pyg.py [GRAPH]        GRAPH: digits, or a graph that siafu get has fetched, such as cora
+python beside_pyg.py [GRAPH]        GRAPH: digits, or a graph fetched with siafu get, such as cora
 """
 
 import statistics

@@ -2,7 +2,7 @@
 
     python own_data.py
 
-The tables are drawn at random: shops of three kinds, and customers who mostly buy from shops of one kind.
+The tables are random: shops of three kinds, and sales between shops, mostly of the same kind.
 """
 
 import sys
@@ -26,7 +26,7 @@ def shops_and_sales(count: int, seed: int) -> tuple[pandas.DataFrame, pandas.Dat
     shops = pandas.DataFrame({"shop": name, "size": rng.normal(kind, 1.0), "age": rng.normal(0, 1, count)})
     shops["region"] = rng.choice(["north", "south"], count)
     shops["kind"] = KINDS[kind]
-    shops.loc[rng.random(count) < 0.5, "kind"] = None  # half of them nobody has labelled
+    shops.loc[rng.random(count) < 0.5, "kind"] = None  # half of them have no label
 
     one, other = rng.integers(0, count, (2, 12 * count))
     kept = (kind[one] == kind[other]) | (rng.random(len(one)) < 0.15)
@@ -39,8 +39,8 @@ print(graph.num_vertices, "vertices,", len(graph.src), "edges,", graph.num_class
 
 run = siafu.train(graph, epochs=60, hidden=16, dropout=0.3)
 found = siafu.predict(run).to_pandas()
-print(found[found["true"].isna()].head())  # what the unlabelled shops sell
+print(found[found["true"].isna()].head())  # predicted kinds of the unlabelled shops
 
-more_shops, more_sales = shops_and_sales(300, seed=1)  # next year's: a new graph, the same columns
+more_shops, more_sales = shops_and_sales(300, seed=1)  # another graph with the same columns
 new = siafu.from_pandas(more_sales, more_shops, id="shop", label="kind", features=["*", "region:onehot"])
 print(f"accuracy on a graph it has not seen {siafu.evaluate(run, graph=new, split='all').scores['accuracy']:.3f}")

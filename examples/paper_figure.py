@@ -1,9 +1,9 @@
 """A paper's figure: accuracy by epoch with and without asynchrony (Dorylus, OSDI'21, figure 5), on a small graph.
 
-    python paper_figure.py [GRAPH]        writes paper_figure.svg, where matplotlib is installed
+    python paper_figure.py [GRAPH]        writes paper_figure.svg if matplotlib is installed
 
-pipe waits for every row. s=0 and s=1 never wait for rows, as in the paper, and with s=1 any interval may be an epoch
-ahead of the slowest. siafu's own defaults are more careful (docs/concepts/staleness.md).
+pipe waits for every row. s=0 and s=1 never wait for rows, as in the paper, and with s=1 any interval may be one epoch
+ahead of the slowest. siafu's defaults for async are stricter (docs/concepts/staleness.md).
 """
 
 import sys

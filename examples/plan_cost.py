@@ -1,8 +1,8 @@
-"""Cost plan: what would it take to train on a graph of a million vertices, before anything is rented?
+"""Cost plan: predicts time and cost of training on a graph of a million vertices, before you rent anything.
 
-    python plan_cost.py [siafu plan's flags]
+    python plan_cost.py [flags of siafu plan]
 
-Without an account: prices are those that siafu ships, with their dates.
+Needs no AWS account: siafu contains prices, with their dates.
 """
 
 import json
@@ -13,7 +13,7 @@ GRAPH = ["--vertices", "1M", "--edges", "20M", "--features", "100", "--classes",
 command = [sys.executable, "-m", "siafu", "plan", *(sys.argv[1:] or GRAPH), "--json"]
 plan = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
-print("Nothing is both faster and cheaper than these:")
+print("No option is both faster and cheaper than one of these:")
 best = sorted((plan["options"][index] for index in plan["pareto"]), key=lambda option: option["seconds"])
 for option in best:
     what = f"{option['name']} on {option['servers'] or 1} x {option['instance']}"

@@ -1,4 +1,4 @@
-"""Which training epochs' rows of peers are all here. Pure."""
+"""Tells when the rows of all peers have arrived for a training epoch. Pure."""
 
 from __future__ import annotations
 

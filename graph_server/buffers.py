@@ -1,7 +1,7 @@
-"""Published rows: what a partition can read of one slot, its own vertices' rows and the ghosts', and how old they are.
+"""Published rows of one slot: those of a partition's own vertices and of its ghosts, and each row's age.
 
-Asynchronous gathers read rows that their interval has not refreshed in this epoch. ``StalePolicy`` says what stands in
-such rows when an epoch turns (the mends of PipeGCN §3.3 and GNNPipe §4; MEASURED: docs/adr/0003):
+Asynchronous gathers read rows that have not been replaced in this epoch yet. ``StalePolicy`` says what such rows hold
+when an epoch begins (remedies of PipeGCN §3.3 and GNNPipe §4; measured in docs/adr/0003):
 
     use      the rows of the epoch before (Dorylus)
     drop     a row that adds nothing, and Gather's ``share`` for the edges that are missing (GNNPipe omits historical

@@ -1,4 +1,4 @@
-"""How good the outputs of a partition's intervals are: counted one by one, reported once all of an epoch are. Pure."""
+"""Adds up the evaluation of a partition, interval by interval; reports an epoch when all intervals are in. Pure."""
 
 from __future__ import annotations
 

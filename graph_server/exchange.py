@@ -1,4 +1,4 @@
-"""Scatter's plan: which rows of which interval each peer needs, and where the rows of a peer's intervals stand here.
+"""The plan of Scatter: which rows of each interval go to which peer, and where rows of peers are stored here.
 
 Both ends derive it once, before the first epoch: the owner of a vertex knows from its shard which peers have an edge
 with it, and tells them (``GhostMap``) in which order the rows of each interval will come. So a published row travels

@@ -1,4 +1,4 @@
-"""Layer 0's aggregate: features do not change, so it is computed once, and kept with the shards for the runs to come.
+"""Gather of layer 0. Features never change, so it is computed once and kept with the shards for later runs.
 
 Dense features are gathered a block of columns at a time, so that no second copy of all of them is
 ever made: on reddit-small they are 561 MB. The result goes straight into a file that is mapped where

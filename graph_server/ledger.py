@@ -1,4 +1,4 @@
-"""What the training epochs under way have added up so far, until their reports can be written. Pure."""
+"""Sums of unfinished training epochs (losses, ghost bytes, stale edges), until their reports can be sent. Pure."""
 
 from __future__ import annotations
 

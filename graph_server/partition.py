@@ -1,4 +1,4 @@
-"""One graph server as a state machine: what it knows of its partition, and what follows from each event.
+"""The decisions of one graph server, as a state machine: events go in, actions come out.
 
 Messages, finished computations and the clock go in; messages to send, computations to run and Lambdas to launch come
 out (``Action``). No socket, no thread: ``graph_server.server`` carries the actions out, and tests/fleet.py runs whole

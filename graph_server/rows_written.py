@@ -1,5 +1,4 @@
-"""What ``siafu predict`` asks of a graph server: a slot's rows of all its vertices, written as
-they come to one ``.npy`` file."""
+"""Writes a slot of all vertices of a partition to a ``.npy`` file, for ``siafu predict``."""
 
 from __future__ import annotations
 

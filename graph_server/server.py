@@ -1,4 +1,4 @@
-"""The loop of one graph server: sockets, a pool of threads and Lambdas on the outside, ``Partition`` on the inside.
+"""The main loop of a graph server: ``Partition`` decides; sockets, a pool of threads and Lambdas carry it out.
 
 One thread owns the partition's state. Pool threads and the launcher hand values over a queue and wake the loop.
 """

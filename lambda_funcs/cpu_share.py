@@ -1,4 +1,4 @@
-"""The share of a core that Lambda gives an environment for its memory, where nobody else limits it.
+"""Slows a local environment to the share of a core that AWS Lambda gives for its memory.
 
 An environment of 192 MB on this machine would compute on a whole core, and be billed for 0.109 of one. So after what it
 computes it sleeps, until as much time has passed as Lambda would have taken: its CPU time over its share. Not a cgroup:

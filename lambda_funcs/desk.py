@@ -1,4 +1,4 @@
-"""What a worker has on its desk: the tasks it was given, and what each of them waits for. Pure.
+"""A worker's tasks, and what each of them waits for. Pure.
 
 A task waits for weights, for its next rows, or for the acknowledgement of its gradients; each wait is a round trip of
 the network. Meanwhile the worker computes another of its tasks: that is what ``lambda.prefetch`` is for.

@@ -1,6 +1,6 @@
-"""One Lambda execution environment: a child process under AWS's own runtime interface client, and what it is told.
+"""One emulated Lambda environment: a child process with AWS's runtime interface client, and the service it talks to.
 
-It exists so that what a function meets on Lambda it meets here: init, one invocation at a time, the deadline, the
+A function meets here what it meets on Lambda: init, one invocation at a time, the deadline, the
 memory limit, a crash, and the bill. The child is the unmodified `python -m awslambdaric HANDLER`; this side serves it
 the Runtime API. An environment has no thread: `pool` owns a selector, calls back when one of our descriptors is ready,
 and calls `tick` when `wake_at` has come. Every such call returns the invocation that it ended, or None.

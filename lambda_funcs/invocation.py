@@ -1,4 +1,4 @@
-"""The Lambda function in Lambda's words: its configuration, what one invocation came to, and how errors are named.
+"""A Lambda function's configuration, and the outcome of one invocation, in AWS Lambda's terms.
 
 Pure but for the paths of this process, which the function inherits so that it imports what we import.
 """

@@ -1,4 +1,4 @@
-"""The launcher `local`: a pool of Lambda execution environments on this machine, with Lambda's semantics.
+"""The launcher `local`: a pool of emulated Lambda environments on this machine.
 
 It exists so that a run without AWS meets the same cold starts, throttles, timeouts and bills as one on it. One thread
 owns the environments: it waits on all their descriptors at once, and on a mailbox through which `invoke` and `close`

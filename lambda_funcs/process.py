@@ -1,4 +1,4 @@
-"""A child process in a group of its own that cannot outlive us, not even our kill -9 (``siafu.leash``).
+"""A child process that ends when this process ends, even by SIGKILL (``siafu.leash``).
 
 Where there are no leashes, a child ends when it next calls us and finds its connection reset.
 

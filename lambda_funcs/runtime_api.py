@@ -1,4 +1,4 @@
-"""The Lambda Runtime API (2018-06-01) from the service's side: bytes of a connection in, calls of the runtime out.
+"""The service's side of the Lambda Runtime API (2018-06-01): reads calls of the runtime from a connection's bytes.
 
 Pure: no socket, no clock, so that the environment's loop only carries bytes. It reads the part of HTTP/1.1 that AWS's
 runtime interface client speaks (curl for invocations, http.client for an init error):

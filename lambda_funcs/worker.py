@@ -1,4 +1,4 @@
-"""A tensor worker: dials its graph server, pulls tasks, and hands what arrives to its desk.
+"""A tensor worker: connects to its graph server, pulls tasks, computes them, and sends the results.
 
 While it computes one task the rows, weights and acknowledgements of others are on their way (``prefetch``). Sockets are
 opened inside the invocation: a frozen environment loses them silently.

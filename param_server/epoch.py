@@ -1,5 +1,4 @@
-"""One epoch as one replica sees it: what of the gradient is in, and what is still
-missing before the optimiser may step.
+"""One epoch's gradient in one replica: what has arrived, and what is missing before the optimiser may step.
 
 E1  An epoch is *shared* when all graph servers have reported it, the intervals they say are ours are done, and every
     layer has a gradient of each of those. Its own sums then go to the peers; nothing may be added afterwards.

@@ -1,5 +1,4 @@
-"""The model's parameters by stage (``step.layer`` of their tensor steps), and the border check of
-what claims to be values for them."""
+"""The model's parameters by stage (``step.layer`` of their tensor steps), and a check of arrays received for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One parameter server as a state machine: a message in, the messages to send out. No socket, no thread, no clock.
+"""The decisions of one parameter server, as a state machine: a message in, the messages to send out. Pure.
 
 R1  A training fetch is answered with the version that stash rule S1 fixes for its (epoch, interval), without tensors
     if the asker holds it. Once the interval is done, a late fetch (of a relaunched duplicate) stashes nothing: it

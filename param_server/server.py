@@ -1,4 +1,4 @@
-"""The loop of one parameter server: messages in, ``Replica`` decides, messages out."""
+"""The main loop of a parameter server: ``Replica`` decides which messages to send."""
 
 from __future__ import annotations
 

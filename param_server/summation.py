@@ -1,4 +1,4 @@
-"""Gradient sums whose bits depend neither on the order of arrival nor on which server got which leaf.
+"""Sums gradients to the same bits, in whatever order they arrive and whichever server adds them.
 
 Floating-point addition is not associative: so that all replicas step to equal bits, and a run can be repeated, the
 order of additions is fixed by a binary tree over the leaves 0..T-1 (the intervals of all graph servers).

@@ -1,1 +1,1 @@
-"""A run from start to end: its API and command line, the processes, what is followed, recovered and kept."""
+"""A run from start to end: API and command line, its processes, its progress, recovery, and results."""

@@ -1,4 +1,4 @@
-"""What a coordinator has done, and what it shows of itself. Values."""
+"""What the coordinator asks its shell to do (``Action``), and what a progress line shows (``Status``). Values."""
 
 from __future__ import annotations
 

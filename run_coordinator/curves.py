@@ -1,4 +1,4 @@
-"""What a run looks like: its loss and scores over the epochs, as HTML for a notebook and as a matplotlib figure."""
+"""Plots a run's loss and scores over the epochs: HTML for a notebook, or a matplotlib figure."""
 
 from __future__ import annotations
 

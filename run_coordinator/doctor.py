@@ -1,5 +1,4 @@
-"""``siafu doctor``: what this machine can do, and what is missing for the rest; and whether
-files are as they were written."""
+"""``siafu doctor``: checks what this machine can do and what is missing for the rest, and that files are undamaged."""
 
 from __future__ import annotations
 

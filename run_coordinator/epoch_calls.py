@@ -1,4 +1,4 @@
-"""``on_epoch``: a function of the caller's, told of each epoch in the caller's process.
+"""Calls the user's function ``on_epoch`` for each epoch, in the user's process.
 
 Epochs are read from metrics.jsonl, which every run writes as it goes: on this machine, on Ray, on AWS, the ranks of a
 baseline, trials in processes of their own.

@@ -1,4 +1,4 @@
-"""What is known of a run's epochs and what they cost: the coordinator's share of a ``TrainingState``. Pure.
+"""Results and cost of a run's epochs: the coordinator's part of a ``TrainingState``. Pure.
 
 A checkpoint carries it as JSON, and a run that goes on begins with it: epochs and evaluations that were in
 stay in, what was spent stays spent.

@@ -1,10 +1,10 @@
-"""How many intervals a graph server has where nobody says. Pure.
+"""The number of intervals of a graph server, unless the user sets it. Pure.
 
-Intervals are what a server's threads and Lambdas share, and what lets one's transfer overlap another's computing; each
-costs the server its messages and bookkeeping, some 0.5 ms for each of an epoch's steps, whatever its rows. So:
+A server's threads and Lambdas divide the intervals among them, and the transfers of one overlap the computing of
+another. But each costs the server messages and bookkeeping, some 0.5 ms per step of an epoch, however few its rows. So:
 
 1. On threads or a GPU, a tensor task reads ``VALUES`` values of rows on the mean. All threads share one task's products
-   where there are fewer tasks than threads; larger tasks would not fit the caches. More than ``MOST`` nobody needs.
+   where there are fewer tasks than threads; larger tasks would not fit the caches. More than ``MOST`` gain nothing.
 2. An environment of this machine has one thread. There are two at least, and each computes on one interval while the
    rows of another travel: so ``IN_ENVIRONMENTS`` intervals, as far as a task still reads ``LEAST_VALUES``, which takes
    it ten times as long as what an interval costs.

@@ -1,9 +1,10 @@
 """LocalStack for the Lambdas of one run, started as a process.
 
-The process (``python -m infra.localstack``) is given the run's resolved config and its directory, prints one
-JSON line once functions can be invoked, ``{"endpoint": URLS, "function": NAME, "callback_host": HOST}``, and
-serves until its stdin ends, which a line before its end tells how many invocations there were; then it has
-collected what they logged into ``<run-dir>/logs`` and left nothing behind. Its group dies with us.
+1. The process (``python -m infra.localstack``) gets the run's resolved config and its directory.
+2. When functions can be invoked, it prints one JSON line:
+   ``{"endpoint": URLS, "function": NAME, "callback_host": HOST}``.
+3. It serves until its stdin ends. A line before that says how many invocations there were.
+4. It then collects their logs into ``<run-dir>/logs`` and removes everything else. Its process group ends with us.
 """
 
 from __future__ import annotations

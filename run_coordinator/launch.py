@@ -1,4 +1,4 @@
-"""Starts every role of a run on its host, watches them, and leaves none behind."""
+"""Starts all processes of a run on their hosts, watches them, and leaves none behind."""
 
 from __future__ import annotations
 

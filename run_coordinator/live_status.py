@@ -1,4 +1,4 @@
-"""Where a run stands, in a file of its directory: for ``siafu watch``, and for the agent of a deployed machine."""
+"""Writes a run's progress to a file of its directory, for ``siafu watch`` and for the agent of a deployed machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment that the peers run in: DGL and PyG with their own pins, made once and kept below ~/.cache/siafu.
+"""A Python environment with DGL and PyG, to compare with: made once and kept below ~/.cache/siafu.
 
 They cannot share siafu's: DGL 2.1.0 has no binaries for the torch that the others need, and imports beside it only with
 a stand-in for one of its modules (``benchmarks/measure/peer_process.py``).

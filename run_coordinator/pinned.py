@@ -1,4 +1,4 @@
-"""Python environments of their own below ~/.cache/siafu: for packages whose pins ours would not bear.
+"""Python environments for packages that need other versions than siafu's, below ~/.cache/siafu.
 
 Each is named after its pins, made by one process at a time, and counts only once its marker, written last, is there: an
 installation that was killed is not taken for a whole one.

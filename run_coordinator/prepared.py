@@ -1,4 +1,4 @@
-"""The graph that a run trains on, prepared; what it fixes of the run's config, and whether model and weights fit it."""
+"""Prepares a run's graph, derives settings from it, and checks that the model and given weights fit it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members report, read: totals of their backends, and failures. Pure."""
+"""Reads the reports of members: totals of their backends, and failures. Pure."""
 
 from __future__ import annotations
 

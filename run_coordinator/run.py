@@ -1,4 +1,4 @@
-"""``Run``: a run that has ended, and its directory."""
+"""``Run``: a finished run and its directory."""
 
 from __future__ import annotations
 

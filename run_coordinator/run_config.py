@@ -1,4 +1,4 @@
-"""What a user says of a run, as one Config: defaults, a file, a preset, settings, flags. Decided once, here."""
+"""Makes the one Config of a run from defaults, a file, a preset, settings and flags."""
 
 from __future__ import annotations
 

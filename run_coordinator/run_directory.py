@@ -1,4 +1,4 @@
-"""A run's directory: made, locked, and told what runs in it and on which data."""
+"""Makes and locks a run's directory, and records what runs in it and on which data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search goes through: every combination of listed values, or random draws from lists and ranges. Pure.
+"""The points of a search: every combination of listed values, or random draws from lists and ranges. Pure.
 
 "16,32,64"  or a list        values, one by one; a value of several numbers has spaces in it: "64 32,16"
 "0.1..0.6"                   a range, drawn from evenly; of whole numbers where the setting is one

@@ -1,4 +1,4 @@
-"""Parameter servers' states on their way to what a run can go on from (``TrainingState``). Pure.
+"""Turns states of parameter servers into training states, from which a run can go on (``TrainingState``). Pure.
 
 A state counts once every epoch before its version is in: their losses are part of it.
 """

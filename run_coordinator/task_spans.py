@@ -1,4 +1,4 @@
-"""What a server's intervals were doing, from the events of its trace (``siafu train --trace``). Pure.
+"""Reads from a server's trace when each task waited and ran (``siafu train --trace``). Pure.
 
 The events of a task, in order: start (it may run), begin (a thread has taken it up), answered (a worker's result is in,
 which took it ``compute_s``), done (so is all that it leads to). A tensor task works for the last of its seconds before

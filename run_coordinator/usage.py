@@ -1,4 +1,4 @@
-"""What graph servers say that they have used, since the run began: the attempts before are in it. Pure.
+"""Adds up what graph servers have used since the run began, attempts before a restart included. Pure.
 
 ``totals`` are for the metrics and the result: what came with reports of epochs, and last words. What servers say in
 between is for the bill (``siafu.pricing.meter``), the progress line, and the question whether anything gets done.

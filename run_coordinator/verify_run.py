@@ -1,5 +1,4 @@
-"""Whether files are as they were written: prepared graphs, runs with their models and
-checkpoints. Reads all of them."""
+"""Reads prepared graphs and runs, with their models and checkpoints, in full, and checks that no file is damaged."""
 
 from __future__ import annotations
 

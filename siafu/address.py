@@ -1,5 +1,4 @@
-"""Who a message comes from or goes to, free of sockets: what the pure state machines
-and the shells around them share."""
+"""Addresses of members, as senders and receivers of messages. No sockets, so that pure state machines can use them."""
 
 from __future__ import annotations
 

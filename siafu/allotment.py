@@ -1,5 +1,4 @@
-"""What of this machine is ours: cores and memory, by CPU affinity, control groups (version 1 and
-2, and all above ours) and Slurm."""
+"""Cores and memory that this process may use: CPU affinity, control groups (versions 1 and 2, all levels) and Slurm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU baseline is asked for: the section ``[baseline]`` beside those of a run, and the table of methods.
+"""The settings of a GPU baseline: the section ``[baseline]`` of a run's config, and the table of methods.
 
 A method is a program of ``gpu_baselines`` and what it sets by itself. Methods that only treat halo rows differently are
 one program (``halo``): vanilla, PipeGCN and AdaQP are points in one space, and whatever lies between them is a setting.

@@ -1,4 +1,4 @@
-"""When a setting means something: a value that would do nothing is refused, instead of accepted in silence. Pure.
+"""Which settings have an effect in a run: a value without effect is refused, not silently accepted. Pure.
 
 A value that is the default is never refused: it asks for nothing. ``tests/siafu/test_conditions.py`` has the keys that
 need no condition, so that a new setting is not forgotten.

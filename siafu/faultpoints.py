@@ -1,4 +1,4 @@
-"""The instants of saving at which a death matters, by name: tests have a process killed at each of them."""
+"""Named points of saving at which tests kill a process."""
 
 from __future__ import annotations
 

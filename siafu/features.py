@@ -1,4 +1,4 @@
-"""Feature rows on their way into shards: checked, in a dtype that a shard may hold, normalised, a block at a time.
+"""Checks, converts and normalises feature rows on their way into shards, a block at a time.
 
 A matrix may be larger than memory: ``Matrix`` is all that is asked of a dense one, and every pass reads ``blocks``.
 """

@@ -1,5 +1,4 @@
-"""The door of a mailbox: which connections are let in, and whose messages are no longer
-read. Pure: the time is an argument.
+"""Which connections a mailbox accepts, and whose messages it no longer reads. Pure: time is an argument.
 
 1. Whoever shows a public key of the list is let in, as the list's name for it (ZAP, RFC 27); all others are refused and
    counted. One without a key does not get as far as to ask: ZeroMQ itself ends it, and tells us.

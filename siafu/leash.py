@@ -1,4 +1,4 @@
-"""A child that cannot outlive us, not even our kill -9.
+"""Child processes that end with their parent, even if it is killed by kill -9.
 
 The child's group is named as the owner of a pipe's asynchronous events, with SIGKILL as the event's signal. When
 the last writer, which is us, is gone, the kernel hangs up the pipe and kills the group. Unlike PR_SET_PDEATHSIG

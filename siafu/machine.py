@@ -1,4 +1,4 @@
-"""What a machine, shared with the run's other graph servers if they are on it, gives to one of them.
+"""One graph server's share of its machine: threads and environments.
 
 ``cores``: of that machine; None: this one.
 """

@@ -1,4 +1,4 @@
-"""What every server process of a run does alike: join, say that it is alive, hear when to leave, fail with words.
+"""What all server processes of a run share: joining, heartbeats, leaving when told, and reporting failures.
 
 python -m graph_server --coordinator tcp://host:port --run-id HEX --index I --config FILE [--shards DIR]
 """

@@ -1,4 +1,4 @@
-"""Messages between servers are numbered, so that none is taken twice and none that is lost goes unnoticed. Pure.
+"""Numbers the messages between servers, so that none is taken twice and no loss goes unnoticed. Pure.
 
 TCP keeps the order of a connection, but no connection lives for ever: ZeroMQ makes a broken one anew without a word,
 and what was on its way is gone. One gradient row less would not stop a run; it would spoil it.

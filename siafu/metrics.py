@@ -1,4 +1,4 @@
-"""What the outputs of a model are worth: a table of metrics, one for each kind of target.
+"""Metrics of a model's outputs: a table with one for each kind of target.
 
 A metric works in three steps. Graph servers ``tally`` each interval's outputs against its labels; tallies are
 ``merge``d, on a server in the order of its intervals and by the coordinator in the order of the servers; the

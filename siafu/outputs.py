@@ -1,5 +1,4 @@
-"""Files and folders that a command is to write, looked at before it begins: what it has computed for an hour must not
-be lost to a name."""
+"""Checks that a command can write its files and folders, before it computes for an hour."""
 
 from __future__ import annotations
 

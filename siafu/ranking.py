@@ -1,4 +1,4 @@
-"""What the scores of held-out edges are worth: how high each stands among false ones.
+"""Ranking metrics of held-out edges: how high each true edge stands among false ones.
 
     MRR, hits@10   an edge u -> v is ranked by v among v's own false edges of the same role; of equal scores half are
                    above. MRR is the mean of 1 / rank over edges, hits@10 the share of ranks of at most 10

@@ -1,4 +1,4 @@
-"""The door to a Ray cluster: finds it, joins it as a driver, and keeps Ray's words off the user's screen.
+"""Connects to a Ray cluster: finds it, joins it as a driver, and keeps Ray's output off the user's screen.
 
 Who runs on Ray (the host of servers, the launcher of Lambdas) comes in here. Ray itself would look for two minutes for
 a cluster that is not there, print pages, end the process by ``sys.exit`` when it is politely killed, and write what

@@ -1,4 +1,4 @@
-"""Which files of a folder were read whole and found good, so that each is read again only after it has changed.
+"""Remembers which files of a folder were verified, so that each is read again only after it has changed.
 
 Servers map a prepared graph's arrays and compiled kernels index with what stands there, so every file is compared with
 its checksum, and its values with their limits, before anybody computes with it. Reading all of it takes a server a

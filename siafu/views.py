@@ -1,4 +1,4 @@
-"""The parts of a shard whose edges have types: what a lane gathers along, one relation, the pairs that are predicted.
+"""Parts of a shard's edges: those of a lane, of one relation, or the pairs to predict.
 
 A shard holds the union of all edges, so that ghosts, routes and schedules are made once, of everything.
 Servers cut it up when they start. Cut edges keep the shard's columns: ghosts that no edge of a part

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import siafu
 from benchmarks.__main__ import PROGRAM as BENCHMARKS
 from siafu import settings_page
 from siafu.__main__ import SIAFU, Program, _parse
@@ -20,6 +21,20 @@ from siafu.__main__ import SIAFU, Program, _parse
 ROOT = Path(__file__).parent.parent
 OUTSIDE = [ROOT / name for name in ("README.md", "SECURITY.md", "examples/README.md")]
 PAGES = sorted([*OUTSIDE, *(ROOT / "docs").rglob("*.md")])
+
+ROOMS = (
+    "siafu",
+    "graph_data",
+    "graph_server",
+    "param_server",
+    "lambda_funcs",
+    "run_coordinator",
+    "cost_planner",
+    "infra",
+    "gpu_baselines",
+    "benchmarks",
+    "website",
+)
 
 
 def commands(program: str) -> Iterator[tuple[str, str]]:
@@ -77,6 +92,31 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(there.read_text()), f"{target}: no heading of that name"
 
 
+#: The file that a reader of the page writes.
+WRITTEN = {"siafu/models/tagcn.py"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_and_modules_that_a_page_names_are_there(page: Path) -> None:
+    text = page.read_text()
+    files = set(re.findall(r"`(\w[\w.-]*/[\w./-]+\.(?:py|csv|hpp|sh))`", text)) - WRITTEN
+    names = re.findall(rf"`((?:{'|'.join(ROOMS)})\.[\w.]+)`", text)
+    assert [name for name in files if not (ROOT / name).exists()] == []
+    assert [name for name in names if not is_there(name.split("."))] == []
+
+
+def is_there(words: list[str]) -> bool:
+    """Whether a dotted name is a public name, a module, or begins with a module that defines the next word."""
+    if words[0] == "siafu" and words[1] in siafu.__all__:
+        return True
+    paths = [ROOT.joinpath(*words[:end]) for end in range(len(words), 0, -1)]
+    for path, rest in zip(paths, [[], *([word] for word in reversed(words[1:]))], strict=True):
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.exists():
+                return all(re.search(rf"^(?:(?:class|def) )?{word}\b", file.read_text(), re.MULTILINE) for word in rest)
+    return False
+
+
 def anchors(text: str) -> set[str]:
     """As GitHub makes them of headings."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
@@ -86,21 +126,6 @@ def anchors(text: str) -> set[str]:
 def test_the_page_of_settings_is_that_of_the_code() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
     assert page == settings_page.page(), "python -m siafu.settings_page > docs/settings.md"
-
-
-ROOMS = (
-    "siafu",
-    "graph_data",
-    "graph_server",
-    "param_server",
-    "lambda_funcs",
-    "run_coordinator",
-    "cost_planner",
-    "infra",
-    "gpu_baselines",
-    "benchmarks",
-    "website",
-)
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from graph_data.prepare import prepare
-from siafu import models
+from siafu import kernels, known_answer, models
 from siafu.config import Config
+from siafu.errors import ConfigError
 from siafu.models import ModelSpec, build
 from siafu.tasks import Lane
 from tests import reference, tape
+from tests.contracts import test_models as contract
 from tests.contracts.test_models import Epoch, same, weights_of, written_out
 from tests.fleet import Fleet
 from tests.reference import dropped, features, propagation
@@ -74,6 +77,21 @@ def test_its_gradients_equal_finite_differences():
         direction = rng.normal(size=W.shape)
         above, below = (Epoch(GRAPH, SPEC, weights | {name: W + sign * step * direction}).loss for sign in (1, -1))
         assert (gradients[name] * direction).sum() == pytest.approx((above - below) / (2 * step), rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("variant", contract.VARIANTS)
+def test_the_contract_of_all_models_has_cases_for_it(variant):
+    contract.test_gradients_equal_the_reference(contract.variant_of("tagcn", variant))
+
+
+@pytest.mark.parametrize("widths", [(), (6, 6)])
+def test_it_refuses_more_or_fewer_than_two_layers(widths):
+    with pytest.raises(ConfigError, match=f"^model.layers = {len(widths) + 1}: tagcn has 2$"):
+        build(replace(SPEC, widths=widths))
+
+
+def test_doctor_knows_the_answer_of_this_machine_still():
+    assert (known_answer.digest() == known_answer.KNOWN) == (kernels.ISA != "numpy")
 
 
 def test_recomputation_and_fusion_change_nothing():

@@ -23,7 +23,7 @@ from run_coordinator.actions import Status
 from run_coordinator.export import exported
 from run_coordinator.export.readme import readme
 from run_coordinator.export.source import source
-from run_coordinator.export.weights import settings, state
+from run_coordinator.export.weights import form, settings, state
 from run_coordinator.export.whole import Inputs, inputs_of
 from run_coordinator.predict import predict
 from run_coordinator.run import Run
@@ -66,6 +66,7 @@ def export(
     if not (run_dir / "model.safetensors").is_file():
         raise ConfigError(f"{run_dir}: not a finished run: it has no model.safetensors")
     weights, spec = model_file.load_model(run_dir / "model.safetensors")
+    form(spec)
     python = exported.interpreter(to)
     reference = {"servers.backend": "cpu", "run.on": "local", "model.rows": "exact"}
     ours = predict(run_dir, scores="logits", settings=reference, on_status=on_status)

@@ -20,7 +20,7 @@ State = dict[str, Array]
 
 def settings(spec: ModelSpec) -> dict[str, Any]:
     """Keyword arguments of the model's class in ``modules.nets``, and its name."""
-    _form(spec)
+    form(spec)
     found: dict[str, Any] = {"model": spec.name, "bias": spec.bias}
     sizes = [spec.in_features, *spec.widths]
     if spec.name == "sgc":
@@ -44,13 +44,14 @@ def settings(spec: ModelSpec) -> dict[str, Any]:
 
 def state(spec: ModelSpec, weights: Weights, to: str) -> State:
     """The module's ``state_dict``."""
-    found = _form(spec)(spec, weights)
+    found = form(spec)(spec, weights)
     if to == "dgl":
         found = _as_dgl(spec, found)
     return {name: np.ascontiguousarray(value) for name, value in found.items()}
 
 
-def _form(spec: ModelSpec) -> Callable[[ModelSpec, Weights], State]:
+def form(spec: ModelSpec) -> Callable[[ModelSpec, Weights], State]:
+    """What makes the module's ``state_dict`` of a model's weights. Raises ConfigError if the model has no module."""
     if spec.name not in FORMS:
         raise ConfigError(f"model {spec.name}: cannot be exported, only {', '.join(FORMS)}")
     return FORMS[spec.name]

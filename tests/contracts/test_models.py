@@ -8,7 +8,7 @@ inputs, where rows are cut) must not change a gradient.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -105,9 +105,22 @@ def case_of(name: str, **options: Any) -> tuple[Graph, ModelSpec]:
     spec = replace(spec, **{key: value for key, value in options.items() if key not in OPTIONS or has(name, key)})
     if name == "gat":
         spec = replace(spec, heads=options.get("heads", 1))
-    return graph, replace(
-        spec, widths=(spec.widths or (6,))[:1] * max(1, len(spec.widths))
-    ) if name == "gcnii" else spec
+    return graph, next(filter(accepted, (replace(spec, widths=widths) for widths in near(spec.widths))))
+
+
+def near(widths: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Hidden widths: as asked for; as many, all alike and at least one (GCNII); one, for a model of two layers."""
+    yield widths
+    yield (widths or (6,))[:1] * max(1, len(widths))
+    yield (6,)
+
+
+def accepted(spec: ModelSpec) -> bool:
+    try:
+        build(spec)
+    except ConfigError:
+        return False
+    return True
 
 
 def has(name: str, option: str) -> bool:

@@ -94,7 +94,7 @@ def shards_of(model: str, parts: int, folder: Path) -> ShardSet:
 
 
 def digest(model: str, shards: ShardSet, parts: int, backend: str) -> str:
-    options = {"model.name": model, "data.parts": parts, "servers.backend": backend, **OPTIONS[model]}
+    options = {"model.name": model, "data.parts": parts, "servers.backend": backend, **OPTIONS.get(model, {})}
     fleet = Fleet(Config().replace({**SETTINGS, **options}), shards, seed=3)
     fleet.train()
     return model_file.digest(fleet.weights("final"))

@@ -14,6 +14,7 @@ import pytest
 
 import siafu
 from run_coordinator import api, export
+from run_coordinator.export import weights
 from run_coordinator.run import Run
 from siafu import extras
 from siafu.__main__ import main
@@ -166,6 +167,14 @@ def test_a_mistake_costs_one_line_and_no_server(
     given = {"run": str(run.dir), "to": "torch", "out": "out", **changes}
     assert main(["export", given["run"], "--to", given["to"], "--out", given["out"], "--quiet"]) == 2
     assert capsys.readouterr().err == f"siafu export: {words}\n"
+
+
+def test_a_model_that_a_user_added_is_refused_before_anything_runs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(weights, "FORMS", {"gcn": weights.FORMS["gcn"]})
+    assert main(["export", str(run.dir), "--to", "torch", "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    assert capsys.readouterr().err == ("siafu export: model sage: cannot be exported, only gcn\n")
 
 
 def test_a_missing_library_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
