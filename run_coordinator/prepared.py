@@ -143,7 +143,7 @@ def built(config: Config, shards: ShardSet) -> Model:
         raise ConfigError(
             "lambda.apply_edge = lambda: train.stale_gradients = drop needs lambda.apply_edge = server in mode async"
         )
-    for key in model.unheeded:
+    for key in model.unused_settings:
         if (value := getattr(config.model, key)) != getattr(configs.Model(), key):
             told = list(value) if isinstance(value, tuple) else value
             raise ConfigError(f"model.{key} = {told}: {name} has one layer, and no hidden one")

@@ -48,10 +48,10 @@ def in_short(predicted: Sequence[Predicted]) -> list[str]:
         f"{advice}: {option.name} on {option.machines} x {option.machine.name}{_lambdas(first)} takes "
         f"{duration(first.seconds)} and {dollars(first.cost.usd)} for {option.epochs} epochs."
     ]
-    told = [f"About even, within the error: {' and '.join(even)}."] if even else []
+    told = [f"About even, within the prediction's error: {' and '.join(even)}."] if even else []
     if behind:
-        ratios = ", ".join(f"{_ratio(first, one)} times that of {NAMES[one.option.backend][0]}" for one in behind)
-        told.append(f"Its value is {ratios}.")
+        ratios = ", ".join(f"{_ratio(first, one)} times the value of {NAMES[one.option.backend][0]}" for one in behind)
+        told.append(f"It has {ratios}.")
     if told and any(one.option.card for one in best.values()):
         told.append("GPU figures are assumed, not measured.")
     return [*found, " ".join(told)] if told else found
@@ -66,7 +66,7 @@ def of_lambdas(found: Lambdas | None) -> list[str]:
     even = _even(pair.alone, pair.beside) and _even(pair.beside, pair.alone)
     line = (
         f"Lambdas on {option.machines} x {option.machine.name}: with {number}, a run is {pair.faster:.2f} times as "
-        f"fast and has {pair.worth:.2f} times the value of the CPUs alone{', which is even within the error' * even}."
+        f"fast and has {pair.worth:.2f} times the value of the CPUs alone{', about even, within the error' * even}."
     )
     free = f"A month's unused free tier would pay {dollars(pair.free_usd)} of these Lambdas."
     return [" ".join([line, *_by_width(found), *_by_price(pair), free])]
@@ -109,18 +109,20 @@ def _compared(best: Sequence[Predicted]) -> list[str]:
     first, *others = best
     name, advice = NAMES[first.option.backend]
     even = [one for one in others if _even(first, one)]
+    behind = [one for one in others if one not in even]
     found = []
     if even:
-        told = ", ".join(
-            f"{_ratio(first, one)} times that of {NAMES[one.option.backend][0]} ({words(one)})" for one in even
-        )
-        found.append(f"About even, within the error: {name} ({words(first)}) has a value of {told}.")
-    if behind := [one for one in others if one not in even]:
-        told = ", ".join(
-            f"{_ratio(first, one)} times that of {NAMES[one.option.backend][0]} ({words(one)})" for one in behind
-        )
-        found.append(f"Beyond the error: a value of {told}." if even else f"{advice}: the value of {name} is {told}.")
+        told = f"{_times(first, even)}. That is about even, within the prediction's error."
+        found.append(f"{name[0].upper()}{name[1:]} ({words(first)}) have {told}")
+    if behind:
+        found.append(f"They have {_times(first, behind)}." if even else f"{advice}: {name} have {_times(first, behind)}.")
     return [" ".join(found)]
+
+
+def _times(first: Predicted, others: Sequence[Predicted]) -> str:
+    return ", ".join(
+        f"{_ratio(first, one)} times the value of {NAMES[one.option.backend][0]} ({words(one)})" for one in others
+    )
 
 
 def _even(first: Predicted, other: Predicted) -> bool:

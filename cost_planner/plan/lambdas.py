@@ -90,7 +90,7 @@ def _widths(model: Model) -> tuple[int, ...]:
     """Those that the model's hidden layers can have, if it has any."""
     made = named(model.name)
     heads = model.heads if "heads" in made.takes else 1
-    has_hidden = model.num_hidden and "hidden" not in made.unheeded
+    has_hidden = model.num_hidden and "hidden" not in made.unused_settings
     return tuple(width for width in WIDTHS if has_hidden and width % heads == 0)
 
 

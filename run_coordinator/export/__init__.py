@@ -66,6 +66,8 @@ def export(
     if not (run_dir / "model.safetensors").is_file():
         raise ConfigError(f"{run_dir}: not a finished run: it has no model.safetensors")
     weights, spec = model_file.load_model(run_dir / "model.safetensors")
+    if spec.target == "links":
+        raise ConfigError(f"--to {to}: link prediction cannot be exported; siafu predict writes its embeddings")
     form(spec)
     python = exported.interpreter(to)
     reference = {"servers.backend": "cpu", "run.on": "local", "model.rows": "exact"}
@@ -86,8 +88,6 @@ def _check(spec: ModelSpec, to: str, inputs: Inputs, *, directed: bool) -> None:
         raise ConfigError(
             f"--to {to}: its {spec.name} layers are for undirected graphs, and this one is directed; --to torch does"
         )
-    if spec.target == "links":
-        raise ConfigError(f"--to {to}: link prediction cannot be exported; siafu predict writes its embeddings")
     if inputs.edge_weight is not None and spec.name in UNWEIGHTED.get(to, ()):
         raise ConfigError(
             f"--to {to}: its {spec.name} layers take no edge weights, and this graph has some; --to torch does"

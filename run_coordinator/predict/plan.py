@@ -264,7 +264,7 @@ def _slot(spec: ModelSpec, layer: int | None) -> str:
     last = next((str(step.gathers) for step in steps if step.operator == "pairs" and step.gathers), steps[-1].writes[0])
     if layer is None or (layer == spec.num_layers and spec.target != "links"):
         return last
-    hidden = range(1, spec.num_layers if model.layered else 1)
+    hidden = range(1, spec.num_layers if model.hidden_slots else 1)
     known = [number for number in hidden if _written(spec, f"H{number}")]
     if layer not in known:
         layers = ", ".join(map(str, [*known, spec.num_layers]))

@@ -239,9 +239,10 @@ class Model(Protocol):
     spec: ModelSpec
     aggregate: Literal["gcn", "mean", "sum"]  # how Gather weighs an edge (graph_server.aggregate)
     takes: frozenset[str]  # those of OPTIONS that it has
-    unheeded: tuple[str, ...]  # fields of [model] that every config has and it does not heed
-    # slot ``H<l>`` holds what enters layer l; else vertices are transformed once, and logits are gathered
-    layered: bool
+    unused_settings: tuple[str, ...]  # fields of [model] that every config has and this model does not use
+    # Slot ``H<l>`` holds what enters layer l, which a prediction may ask for. False: the model transforms each vertex
+    # once and gathers logits (APPNP, SGC).
+    hidden_slots: bool
 
     def program(self, lane: Lane) -> Program:
         """The steps of one epoch; the evaluation's last one writes the logits and nothing else."""

@@ -33,7 +33,7 @@ LOGITS = "H2"
 class APPNP(Staged):
     aggregate = "gcn"
     takes = frozenset({"dropout", "norm", "activation", "hops", "alpha"})
-    layered = False
+    hidden_slots = False
 
     def __init__(self, spec: ModelSpec, ops: TensorOps = numpy_ops):
         sizes = (spec.in_features, *self.hidden(spec), spec.num_classes)
@@ -127,7 +127,7 @@ class APPNP(Staged):
 
 class SGC(APPNP):
     takes = frozenset({"dropout", "hops"})
-    unheeded = ("layers", "hidden")
+    unused_settings = ("layers", "hidden")
 
     def hidden(self, spec: ModelSpec) -> tuple[int, ...]:
         return ()

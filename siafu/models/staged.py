@@ -67,8 +67,8 @@ class Staged:
 
     aggregate: Literal["gcn", "mean", "sum"] = "gcn"
     takes: frozenset[str] = frozenset()  # those of siafu.models.OPTIONS that the model has
-    unheeded: tuple[str, ...] = ()
-    layered: bool = True
+    unused_settings: tuple[str, ...] = ()
+    hidden_slots: bool = True
 
     def __init__(self, spec: ModelSpec, ops: TensorOps = numpy_ops):
         self.spec, self.ops = spec, ops
@@ -137,8 +137,8 @@ class Staged:
         return int(parameter.partition(".")[0])
 
     def rest(self, parameter: str) -> bool:
-        """Whether ``train.weight_decay_rest`` is its weight decay: the paper's authors
-        decay some weights only, or less."""
+        """Whether the weight decay of ``parameter`` is ``train.weight_decay_rest`` instead of ``train.weight_decay``.
+        Some papers decay part of the weights less, or not at all."""
         return False
 
     def inside(self, stage: Stage) -> tuple[str, ...]:

@@ -52,25 +52,30 @@ def found(**values: float) -> list[Any]:
     ]
 
 
+#: What is said of every option here.
+SAID = "an option on 2 x c7g.2xlarge: 60 s, $1.00"
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
         (
             {"cpu": 2.0, "lambda": 1.0},
-            "Use CPUs only: the value of CPU servers alone is 2 times that of CPU servers with Lambdas",
+            "Use CPUs only: CPU servers alone have 2 times the value of CPU servers with Lambdas",
         ),
         (
             {"cpu": 1.0, "lambda": 3.0},
-            "Use Lambdas: the value of CPU servers with Lambdas is 3 times that of CPU servers alone",
+            "Use Lambdas: CPU servers with Lambdas have 3 times the value of CPU servers alone",
         ),
-        ({"cpu": 1.5, "lambda": 1.0}, "About even, within the error: CPU servers alone"),
-        ({"cpu": 1.0, "vanilla": 4.1}, "Rent the GPU: the value of one machine's GPUs is"),
-        ({"cpu": 1.0, "gpu": 3.9}, "About even, within the error: servers with a GPU each"),
+        ({"cpu": 1.5, "lambda": 1.0}, f"CPU servers alone ({SAID}) have 1.50 times the value of CPU servers with Lambdas"),
+        ({"cpu": 1.0, "vanilla": 4.1}, "Rent the GPU: one machine's GPUs have"),
+        ({"cpu": 1.0, "gpu": 3.9}, f"Servers with a GPU each ({SAID}) have 3.9 times the value of CPU servers alone"),
     ],
 )
 def test_the_best_is_advised_if_it_is_beyond_the_error(values, words):
     lines = finding(found(**values))
     assert lines[0].startswith(words)
+    assert ("about even, within the prediction's error" in lines[0]) == (SAID in words)
     assert ("GPU figures are assumed" in lines[0]) == bool({"gpu", "vanilla"} & values.keys())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -175,6 +176,23 @@ def test_a_model_that_a_user_added_is_refused_before_anything_runs(
     monkeypatch.setattr(weights, "FORMS", {"gcn": weights.FORMS["gcn"]})
     assert main(["export", str(run.dir), "--to", "torch", "--out", str(tmp_path / "out"), "--quiet"]) == 2
     assert capsys.readouterr().err == ("siafu export: model sage: cannot be exported, only gcn\n")
+
+
+def test_link_prediction_is_refused_before_anything_runs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = export.model_file.load_model
+
+    def of_links(path: Path) -> Any:
+        found, spec = load(path)
+        return found, replace(spec, target="links")
+
+    monkeypatch.setattr(export.model_file, "load_model", of_links)
+    monkeypatch.setattr(export, "predict", lambda *_, **__: pytest.fail("it has predicted"))
+    assert main(["export", str(run.dir), "--to", "torch", "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    assert capsys.readouterr().err == (
+        "siafu export: --to torch: link prediction cannot be exported; siafu predict writes its embeddings\n"
+    )
 
 
 def test_a_missing_library_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
