@@ -115,7 +115,8 @@ def _compared(best: Sequence[Predicted]) -> list[str]:
         told = f"{_times(first, even)}. That is about even, within the prediction's error."
         found.append(f"{name[0].upper()}{name[1:]} ({words(first)}) have {told}")
     if behind:
-        found.append(f"They have {_times(first, behind)}." if even else f"{advice}: {name} have {_times(first, behind)}.")
+        who = "They" if even else f"{advice}: {name}"
+        found.append(f"{who} have {_times(first, behind)}.")
     return [" ".join(found)]
 
 

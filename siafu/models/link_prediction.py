@@ -42,7 +42,8 @@ class Links:
             raise ConfigError(f"data.task = link: {encoder.spec.name} cannot predict edges")
         self.encoder, self.spec, self.ops = encoder, encoder.spec, encoder.ops
         self.aggregate, self.takes, self.hidden_slots = encoder.aggregate, encoder.takes, encoder.hidden_slots
-        self.unused_settings = tuple(key for key in encoder.unused_settings if key != "hidden")  # whose last is the embedding's width
+        # The last of ``hidden`` is the embedding's width, whatever the encoder does with the others.
+        self.unused_settings = tuple(key for key in encoder.unused_settings if key != "hidden")
         (self.slot,) = encoder.stages[encoder.last].writes
         self.number = encoder.last + 1  # of AE, and so of the decoder's weights
         self.inner = Dense(self.spec, self.ops, self.number, "decoder", "decoder_bias")

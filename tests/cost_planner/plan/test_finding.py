@@ -67,7 +67,10 @@ SAID = "an option on 2 x c7g.2xlarge: 60 s, $1.00"
             {"cpu": 1.0, "lambda": 3.0},
             "Use Lambdas: CPU servers with Lambdas have 3 times the value of CPU servers alone",
         ),
-        ({"cpu": 1.5, "lambda": 1.0}, f"CPU servers alone ({SAID}) have 1.50 times the value of CPU servers with Lambdas"),
+        (
+            {"cpu": 1.5, "lambda": 1.0},
+            f"CPU servers alone ({SAID}) have 1.50 times the value of",
+        ),
         ({"cpu": 1.0, "vanilla": 4.1}, "Rent the GPU: one machine's GPUs have"),
         ({"cpu": 1.0, "gpu": 3.9}, f"Servers with a GPU each ({SAID}) have 3.9 times the value of CPU servers alone"),
     ],
