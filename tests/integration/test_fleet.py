@@ -21,6 +21,7 @@ import pytest
 
 import siafu.tensor_task
 from graph_data.prepare import prepare
+from graph_server import layer_zero
 from graph_server.backends import Action, TensorTask
 from graph_server.operators.linear import Linear
 from graph_server.param_servers import run_of
@@ -646,6 +647,20 @@ def test_both_lanes_share_the_operator_of_linear_gathers_where_they_look_along_t
     for partition in run.partitions:
         operators = partition._operators.made
         assert operators[Lane.TRAIN, "linear", False] is operators[Lane.EVAL, "linear", False]
+
+
+def test_layer_0_is_aggregated_once_for_both_lanes(fleet: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def aggregate(gather: Any, *rest: Any) -> Any:
+        made.append(gather)
+        return layer_zero.aggregate(gather, *rest)
+
+    monkeypatch.setattr("graph_server.partition.aggregate", aggregate)
+    run = fleet({"train.epochs": 2})
+    run.train()
+    assert run.partitions[0].evaluated.after(-1) is not None
+    assert len(made) == len(run.partitions)
 
 
 @pytest.mark.parametrize("settings", [{}, {"train.mode": "async", "train.stale_gradients": "drop"}])
