@@ -452,6 +452,25 @@ def test_async_keeps_its_bounds_in_any_order_and_through_any_faults(
     assert len(set.union(*tally.bits.values())) > len(seeds) // 2  # they do differ
 
 
+def test_a_server_asks_for_the_weights_of_an_interval_once_an_epoch_however_far_others_are_ahead(fleet: Build):
+    """Also of an evaluation that trails by many versions: its weights are not pushed out by newer ones."""
+    options = {"train.mode": "async", "train.staleness": 6, "train.ahead": 1.0, "train.warmup_epochs": 0}
+    run = fleet({**options, "train.freshness": 0.0, "train.epochs": 20, "train.intervals": 3, "train.eval_every": 1}, 3)
+    (replica,) = run.replicas
+    take, asked, trailed = replica.handle, Counter[tuple[str, int, int]](), [0]
+
+    def handle(sender: Address, message: wire.Message) -> list[Send]:
+        if isinstance(message, wire.FetchWeights):
+            asked[message.lane, message.epoch, message.interval] += 1
+            trailed.append(replica.version - message.epoch - 1 if message.lane == "eval" else 0)
+        return take(sender, message)
+
+    replica.handle = handle  # type: ignore[method-assign]
+    run.train()
+    assert Counter(asked.values()) == {1: 2 * 20 * 6}
+    assert max(trailed) > siafu.tensor_task.KEPT_VERSIONS  # else nothing was shown
+
+
 @pytest.mark.parametrize(
     ("mode", "rows", "gradients"), [("async", "smooth", "drop"), ("async", "freeze", "smooth"), ("pipe", "use", "use")]
 )
