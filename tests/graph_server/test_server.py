@@ -179,7 +179,7 @@ def test_what_was_short_the_last_time_is_computed_on_the_servers_own_thread(monk
 
 
 def test_messages_are_looked_at_between_many_short_computations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SHORTS_S", -1.0)
+    monkeypatch.setattr(module, "TURN_S", -1.0)
     server = object.__new__(Server)
     server.__dict__.update(
         hub=SimpleNamespace(),
@@ -192,7 +192,36 @@ def test_messages_are_looked_at_between_many_short_computations(monkeypatch: pyt
     server._events.put((lambda: [], ()))
     server._take_events()
     assert server._events.empty()
-    assert len(server._short) == 3
+    assert len(server._short) == 2
+
+
+def test_threads_that_hand_over_more_than_is_taken_in_keep_neither_messages_nor_short_computations_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each event takes a millisecond, in which a thread hands over the next one."""
+    now, taken, computed = [0.0], [0], list[str]()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0]))
+    server = object.__new__(Server)
+
+    def event() -> list[Action]:
+        now[0] += 1e-3
+        taken[0] += 1
+        assert taken[0] < 1000, "it never comes back to its messages"
+        server._events.put((event, ()))
+        return []
+
+    server.__dict__.update(
+        hub=SimpleNamespace(),
+        partition=SimpleNamespace(computed=lambda *_: computed.append("short") or []),
+        _events=SimpleQueue(),
+        _short=deque(),
+        _took={"A": 0.0},
+    )
+    server._events.put((event, ()))
+    for turn in range(1, 4):
+        server._do([Compute(lambda: None, lambda value: [], like="A")])
+        server._take_events()
+        assert (computed, server._has_work) == (turn * ["short"], True)  # the next look at messages waits for none
 
 
 class Ticking:
