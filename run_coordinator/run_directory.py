@@ -21,7 +21,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.features import STANDARD
 from siafu.fingerprint import differences, of_run
-from siafu.run_files import CONFIG, METRICS, OfGraph
+from siafu.run_files import CONFIG, METRICS, OfGraph, write_whole
 from siafu.shards import NAMES, ShardSet
 
 
@@ -126,8 +126,8 @@ def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
         },
     }
     try:
-        (run_dir / CONFIG).write_text(configs.dump(config))
-        (run_dir / run_files.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+        write_whole(run_dir / CONFIG, configs.dump(config).encode())
+        write_whole(run_dir / run_files.MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
     except OSError as error:
         raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,25 @@ from graph_data.prepare import prepare
 from run_coordinator import live_status, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.prepared import fit
+from run_coordinator.recovery.history import rewind
 from siafu.config import Config
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, DatasetError
+from siafu.shards import ShardSet
 from tests.toy_graphs import random_graph
+
+
+def begun(folder: Path) -> tuple[Path, Config, ShardSet]:
+    """A run's directory, its config and its graph."""
+    shards = prepare(random_graph(1), folder / "graph", directed=True)
+    config = fit(Config().replace({"data.source": str(shards.path), "run.dir": str(folder / "run")}), shards)
+    run = run_directory.made(config, "")
+    run_directory.write_manifest(run, config, shards)
+    return run, config, shards
 
 
 def test_a_run_under_way_keeps_the_checkpoint_that_it_is_writing(tmp_path: Path) -> None:
     """Another process has it: what looks left over by a crash is what it saves now."""
-    shards = prepare(random_graph(1), tmp_path / "graph", directed=True)
-    config = fit(Config().replace({"data.source": str(shards.path), "run.dir": str(tmp_path / "run")}), shards)
-    run = run_directory.made(config, "")
-    run_directory.write_manifest(run, config, shards)
+    run, _, _ = begun(tmp_path)
     (run / "checkpoints" / ".epoch-0042.partial").mkdir(parents=True)
     with run_directory.alone(run), live_status.kept(run, lambda status: None) as tell:
         tell(Status(phase="training"))
@@ -29,3 +38,20 @@ def test_a_run_under_way_keeps_the_checkpoint_that_it_is_writing(tmp_path: Path)
             siafu.resume(run)
         assert [entry.name for entry in (run / "checkpoints").iterdir()] == [".epoch-0042.partial"]
         assert live_status.read(run)["phase"] == "training"
+
+
+def test_a_disk_that_is_full_when_a_run_goes_on_leaves_its_files_as_they_were(tmp_path: Path) -> None:
+    """For want of room it may have stopped before: without its config it would not go on for good."""
+    run, config, shards = begun(tmp_path)
+    (run / "metrics.jsonl").write_text('{"event": "epoch", "epoch": 1}\n')
+    before = {file.name: file.read_bytes() for file in run.iterdir()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, hard))  # bytes of a file
+    try:
+        with pytest.raises(ConfigError, match=r"run.dir = .*: File too large"):
+            run_directory.write_manifest(run, config.replace({"train.epochs": 300}), shards)
+        with pytest.raises(DatasetError, match=r"metrics\.jsonl: cannot be written: File too large"):
+            rewind(run / "metrics.jsonl", 1, -1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {file.name: file.read_bytes() for file in run.iterdir()} == before
