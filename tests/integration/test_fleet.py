@@ -608,6 +608,20 @@ def test_a_run_that_goes_on_computes_nothing_of_an_epoch_that_is_over(
     assert again.coordinator.result()["loss_history"][:4] == first.coordinator.result()["loss_history"]
 
 
+def test_rows_that_are_not_there_yet_are_as_old_in_a_run_that_goes_on_as_in_a_new_one(
+    fleet: Build, prepared: Callable[[str, int], ShardSet]
+) -> None:
+    """One epoch at first, not as many as the run has behind it."""
+    options = {"train.mode": "async", "train.freshness": 0.0, "train.warmup_epochs": 0, "run.checkpoint_every": 1}
+    first = fleet({**options, "train.epochs": 6})
+    first.train()
+    assert first.saved is not None
+    again = Fleet(first.config.replace({"train.epochs": 8}), prepared("directed", 2), 1, before=first.saved)
+    again.train()
+    ages = [[len(r["staleness"]) for r in run.records if r["event"] == "epoch"] for run in (first, again)]
+    assert ages == [6 * [2], 2 * [2]]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
