@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import resource
+import threading
 from pathlib import Path
 
 import pytest
@@ -55,3 +58,18 @@ def test_a_disk_that_is_full_when_a_run_goes_on_leaves_its_files_as_they_were(tm
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
+
+
+def test_those_who_look_whether_a_run_is_under_way_keep_none_from_going_on(tmp_path: Path) -> None:
+    """``siafu watch`` looks all the time, and so may ``siafu runs`` beside it."""
+    looks = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(looks, fcntl.LOCK_SH)
+    assert not run_directory.is_under_way(tmp_path)
+    timer = threading.Timer(run_directory.LOOK_S / 4, os.close, [looks])
+    timer.start()
+    with run_directory.alone(tmp_path):
+        assert run_directory.is_under_way(tmp_path)
+        with pytest.raises(ConfigError, match="this run is under way"), run_directory.alone(tmp_path):
+            pass
+    timer.join()
+    assert not run_directory.is_under_way(tmp_path)
