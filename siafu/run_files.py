@@ -349,7 +349,7 @@ def write_result(run_dir: Path, result: Trained) -> None:
 
 
 def write_whole(file: Path, data: bytes) -> None:
-    """Writes beside, then renames: a crash, a full disk or a power cut leaves what was there before. Raises: OSError."""
+    """Beside, then renamed: a crash, a full disk or a power cut leaves what was there before. Raises: OSError."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with open(beside, "wb") as stream:

@@ -47,9 +47,7 @@ class CpuBackend:
     ):
         """``parts``: that a task's rows are cut into, at most: as a Lambda gets them, for the sake of the bits."""
         self._parts = parts
-        self._worker = TensorWorker(
-            spec, name, clock, ops=ops, all_layers=True, kept_versions=versions_kept(staleness)
-        )
+        self._worker = TensorWorker(spec, name, clock, ops=ops, all_layers=True, kept_versions=versions_kept(staleness))
         # All mutable state:
         self._open: dict[TaskId, tuple[TensorTask, Run]] = {}
         self._waiting: dict[object, TaskId] = {}  # conversation with a parameter server -> task
