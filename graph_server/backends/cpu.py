@@ -102,12 +102,12 @@ class CpuBackend:
         return {"tasks": self._tasks, "compute_s": self._compute_s}
 
     def _job(self, task: TensorTask, run: Run, weights: Weights | None) -> Job[Question | TaskResult]:
-        lane, pc = task.id.lane, task.id.pc
+        lane, pc, interval = task.id.lane, task.id.pc, task.id.interval
         return Job(
             task.priority,
             lambda: lambda: _resume(run, weights),
             lambda outcome: self._went_on(task.id, outcome),
-            like=(lane, pc, weights is None),
+            like=(lane, pc, interval, weights is None),
         )
 
     def _went_on(self, task_id: TaskId, outcome: Question | TaskResult) -> list[Action]:

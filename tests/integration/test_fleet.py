@@ -21,7 +21,7 @@ import pytest
 
 import siafu.tensor_task
 from graph_data.prepare import prepare
-from graph_server.backends import Action, TensorTask
+from graph_server.backends import Action, Compute, TensorTask
 from graph_server.operators.linear import Linear
 from graph_server.param_servers import run_of
 from graph_server.partition import Partition
@@ -606,6 +606,24 @@ def test_a_run_that_goes_on_computes_nothing_of_an_epoch_that_is_over(
     trained = {line["epoch"] for line in again.trace if line["lane"] == "train"}
     assert trained == set(range(first.saved.version + 1, 6 + 1))  # a trace counts epochs from 1
     assert again.coordinator.result()["loss_history"][:4] == first.coordinator.result()["loss_history"]
+
+
+def test_computations_that_are_alike_are_of_one_step_of_one_interval(
+    fleet: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long the last one took says where the next one is computed, and of two intervals one may have all training
+    vertices: each comes once an epoch."""
+    run = fleet({"data.parts": 1, "train.epochs": 3, "train.intervals": 3, "train.eval_every": 1})
+    finish, seen = run._finish, Counter[Any]()
+
+    def finished(index: int, job: Compute[Any]) -> None:
+        seen[job.like] += job.like is not None
+        finish(index, job)
+
+    monkeypatch.setattr(run, "_finish", finished)
+    run.train()
+    assert max(seen.values()) == 3
+    assert len(seen) > 3 * len(run.partitions[0].programs[Lane.TRAIN])
 
 
 def test_rows_that_are_not_there_yet_are_as_old_in_a_run_that_goes_on_as_in_a_new_one(
