@@ -380,11 +380,14 @@ class Coordinator:
         return [Record({"event": "stop", "reason": reason, "usd": self.meter.cost(now).usd})] if self.at_limit else []
 
     def _break_off(self) -> list[Action]:
-        """One parameter server is asked: of the others some may have stepped further."""
+        """One parameter server is asked: of the others some may have stepped further. A run that has gone on from before
+        its best evaluation has no such weights until it comes by again."""
         if param_server(0) not in self._ready:
             return []
-        best = [("best", 0)] if self.ledger.best else []
-        return [*self._ask([("latest", 0), *best]), *self._ask_to_keep()]
+        best = self.ledger.best
+        is_to_come = best is not None and self.before is not None and best["epoch"] > len(self.ledger.losses)
+        asked = [("latest", 0)] if best is None or is_to_come else [("latest", 0), ("best", 0)]
+        return [*self._ask(asked), *self._ask_to_keep()]
 
     def _ask_to_keep(self) -> list[Send]:
         """For the state that a later run can go on from."""
@@ -443,17 +446,18 @@ class Coordinator:
         return [Send(member, Stop(reason)) for member in leaving]
 
     def result(self) -> Trained:
-        """What it comes to. Needs ``complete`` and a final model. Scores
-        are None in a run that a limit has stopped before its first evaluation."""
+        """What it comes to. Needs ``complete`` and a final model. Scores are None in a run that a limit has stopped
+        before its first evaluation, or whose best weights did not come: those that came have other scores."""
         finals = [model for (which, _), model in sorted(self.models.items()) if which == "final"]
         digests = {digest(model.tensors) for model in finals}
         if len(digests) != 1:
             raise ProtocolError(f"parameter servers disagree on the final weights: {sorted(digests)}")
         usage, kinds = total(self.usages.totals), processors(self.usages.totals)
         later = self.ledger.epoch_seconds[1:] or self.ledger.epoch_seconds
-        epochs = finals[0].version
+        epochs, best = finals[0].version, self.ledger.best
+        is_here = best is not None and self.models.get(("best", 0), finals[0]).version == best["epoch"]
         return {
-            **outcome(self.ledger.best, self.ledger.final, self.config.train),
+            **outcome(best if is_here else None, self.ledger.final, self.config.train),
             "epochs": epochs,
             "stopped": self.stopped,
             "train_seconds": self.stopped_at - self.started_at if self.started_at else 0.0,

@@ -113,7 +113,8 @@ class Kept(TypedDict):
 
 
 class Outcome(TypedDict):
-    """What evaluations have shown; all None in a run that a limit stopped before the first of them."""
+    """What evaluations have shown; None in a run that a limit stopped before the first of them, and but for the final
+    scores in one whose best weights did not come."""
 
     test_acc: float | None
     val_acc: float | None

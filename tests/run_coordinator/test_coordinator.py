@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -445,6 +446,28 @@ def test_weights_that_do_not_come_after_a_verdict_are_replaced_too():
     core.handle(Q1, ModelWeights("final", 3, {"0.weight": np.zeros(1)}, 1), 41.0)  # parameter server 0 is silent
     core.fall_back({"0.weight": np.ones(1)})
     assert (core.complete, core.result()["epochs"]) == (True, 0)
+    said = [core.result()[key] for key in ("kept", "scores", "best_epoch", "val_acc")]
+    assert said == 4 * [None]  # they are the best evaluation's, not those of the first weights
+    assert core.result()["final_scores"] is not None
+
+
+def test_a_run_that_went_on_from_before_its_best_evaluation_does_not_ask_for_weights_that_are_to_come():
+    before = advanced().states.latest
+    assert before is not None
+    best = {**before.ledger["best"], "epoch": 5}  # training had got there, and its only parameter server died
+    core = Coordinator(
+        limited(max_seconds=50).config, before=replace(before, ledger={**before.ledger, "best": best, "judged": 4})
+    )
+    core.begin(0.0)
+    for member in MEMBERS:
+        hello(core, member)
+    for member in (*MEMBERS, Q0, Q1):
+        core.handle(member, Ready(member.role, member.index), 10.0)
+    actions = core.tick(45.0)
+    assert core.at_limit
+    assert [message.which for _, message in messages(actions, GetModel)] == ["latest"]
+    core.handle(Q0, ModelWeights("latest", 2, {"0.weight": np.zeros(1)}, 1), 46.0)
+    assert (core.result()["epochs"], core.result()["kept"], core.result()["scores"]) == (2, None, None)
 
 
 def test_training_stops_before_its_budget_is_spent():
