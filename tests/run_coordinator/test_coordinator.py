@@ -789,6 +789,21 @@ def test_a_state_of_epochs_that_are_not_in_waits_for_them():
     assert core.states.given >= {Q1}
 
 
+def test_a_state_that_comes_after_a_newer_one_is_not_saved():
+    """Parameter servers that are left after a failure may have come unequally far; a checkpoint of the older one would
+    take the place of the newer one's (``siafu.checkpoints``, S2)."""
+    core = advanced()
+    core.handle(G1, epoch_report(1, 2), 14.0)
+    saved = []
+    for server, version in ((Q0, 3), (Q1, 2)):
+        state = ParamState(server.index, version, -1, -1, {f"{version}/0.weight": np.ones(1)}, {})
+        saved += [action.state.version for action in core.handle(server, state, 15.0) if isinstance(action, Save)]
+    assert saved == [3]
+    assert core.states.given >= {Q0, Q1}
+    assert core.states.latest is not None
+    assert core.states.latest.version == 3
+
+
 def test_a_checkpoint_is_asked_for_now_and_then():
     core = coordinator()
     core = Coordinator(core.config.replace({"run.checkpoint_seconds": 20.0}))
