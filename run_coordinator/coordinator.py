@@ -421,8 +421,16 @@ class Coordinator:
         )
 
     def gone_on(self, state: TrainingState, now: float) -> TrainingState:
-        """The state with what was spent since: failures and starting again take time and money too."""
-        return replace(state, ledger=self._dump(state.version, now))
+        """The state with what was spent since: failures and starting again take time and money too. Evaluations that
+        came after it are judged again: in ``async`` the weights will be others."""
+        now_known = self._dump(state.version, now)
+        spent: LedgerState = {
+            **state.ledger,
+            "usage": now_known["usage"],
+            "seconds": now_known["seconds"],
+            "role_seconds": now_known["role_seconds"],
+        }
+        return replace(state, ledger=spent)
 
     def _settle(self, now: float) -> list[Action]:
         """Parameter servers' states whose epochs are all in."""

@@ -35,6 +35,7 @@ from siafu.models.staged import FEATURES
 from siafu.shards import ShardSet
 from siafu.sparse import Array
 from siafu.tasks import Lane
+from siafu.training_state import TrainingState
 from tests import reference
 from tests.fleet import Faults, Fleet
 from tests.toy_graphs import random_graph, with_sparse_features
@@ -606,6 +607,31 @@ def test_a_run_that_goes_on_computes_nothing_of_an_epoch_that_is_over(
     trained = {line["epoch"] for line in again.trace if line["lane"] == "train"}
     assert trained == set(range(first.saved.version + 1, 6 + 1))  # a trace counts epochs from 1
     assert again.coordinator.result()["loss_history"][:4] == first.coordinator.result()["loss_history"]
+
+
+def test_the_best_weights_of_a_run_that_goes_on_have_the_scores_that_are_told_of_them(
+    fleet: Build, prepared: Callable[[str, int], ShardSet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its only parameter server dies when later weights than those of the checkpoint have been judged the best. In
+    async, others take their place."""
+    options = {"train.mode": "async", "train.freshness": 0.0, "train.epochs": 8, "train.eval_every": 1}
+    first = fleet({**options, "run.checkpoint_every": 1, "train.stop_on": "loss"})
+    saved: dict[int, TrainingState] = {}
+    settle = first.coordinator._settle
+
+    def settled(now: float) -> list[Any]:
+        actions = settle(now)
+        saved.update({action.state.version: action.state for action in actions})
+        return actions
+
+    monkeypatch.setattr(first.coordinator, "_settle", settled)
+    told_first = first.train()
+    assert told_first["best_epoch"] > 1
+    again = Fleet(first.config, prepared("directed", 2), 1, before=first.coordinator.gone_on(saved[1], 9.0))
+    told = again.train()
+    assert told["val_loss"] != told_first["val_loss"]
+    scores = expected_scores(GRAPHS["directed"](), again, again.weights("best"))["val"]
+    assert told["val_loss"] == pytest.approx(scores["loss"].expected, rel=1e-9)
 
 
 def test_computations_that_are_alike_are_of_one_step_of_one_interval(
