@@ -30,7 +30,7 @@ import numpy as np
 
 from run_coordinator.actions import Action, Record, Save, Status
 from run_coordinator.epoch_totals import Ledger
-from run_coordinator.reports import arithmetic, check, error_of, lanes, links, of_lambda, processors, total
+from run_coordinator.reports import arithmetic, check, error_of, lanes, links, of_lambda, outlasts, processors, total
 from run_coordinator.states import States, state_message
 from run_coordinator.usage import Usages
 from siafu import __version__, run_files
@@ -207,7 +207,8 @@ class Coordinator:
                 if sender.role == "graph_server":  # a parameter server has none, and may have the same index
                     self.usages.last_word(message, now)
             case Failed():
-                self._left.add(sender)
+                if not outlasts(message):
+                    self._left.add(sender)
                 raise error_of(message)
         return []
 
@@ -380,7 +381,7 @@ class Coordinator:
         return [Record({"event": "stop", "reason": reason, "usd": self.meter.cost(now).usd})] if self.at_limit else []
 
     def _break_off(self) -> list[Action]:
-        """One parameter server is asked: of the others some may have stepped further. A run that has gone on from before
+        """One parameter server is asked: of the others some may have stepped further. A run that went on from before
         its best evaluation has no such weights until it comes by again."""
         if param_server(0) not in self._ready:
             return []

@@ -17,7 +17,7 @@ from run_coordinator.reports import added, lanes, links, total
 from run_coordinator.states import state_message
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
-from siafu.errors import ConfigError, Diverged, ProtocolError, RemoteProtocolError, UnknownError, WorkerError
+from siafu.errors import ConfigError, Diverged, PeerLost, ProtocolError, RemoteProtocolError, UnknownError, WorkerError
 from siafu.evaluation import outcome
 from siafu.metrics import LOSS, TERMS
 from siafu.sparse import Array
@@ -534,6 +534,14 @@ def test_a_parameter_server_that_has_said_its_last_word_is_asked_for_nothing():
     with pytest.raises(WorkerError):
         core.handle(Q1, Failed("param_server", 1, "WorkerError", "", ""), 12.0)
     assert [send.to for send in core.ask_for_state(MEMBERS)] == [Q0]
+
+
+def test_a_parameter_server_that_has_lost_a_peer_is_asked_for_its_state():
+    """It stays for that (``param_server.server``): its weights are whole."""
+    core = started()
+    with pytest.raises(PeerLost):
+        core.handle(Q1, Failed("param_server", 1, "PeerLost", "the link from graph_server 0 lost a message", ""), 12.0)
+    assert [send.to for send in core.ask_for_state(MEMBERS)] == [Q0, Q1]
 
 
 def test_an_exception_that_is_none_of_ours_is_told_with_its_place():
