@@ -4,8 +4,8 @@
 Servers' messages are numbered by ``siafu.message_numbers`` and keep the order of their link, as TCP does; between links
 there is no order at all. A message may be lost, come twice, or have been left over by an earlier attempt. A server that
 dies falls silent at once; others may go on for long before the coordinator notices. Then parameter servers that are
-left are asked for their state, also those that have told of a loss themselves, and a new attempt begins: with that, with
-the newest checkpoint, or from nothing.
+left are asked for their state, also those that have told of a loss themselves, and a new attempt begins: with that,
+with the newest checkpoint, or from nothing.
 """
 
 from __future__ import annotations
