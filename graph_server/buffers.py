@@ -178,5 +178,7 @@ class PublishedSlot:
                     self.store.write(place, self._history[place])
 
     def oldest(self, intervals: Array, epoch: int) -> int:
-        """By how many epochs the oldest rows of these intervals trail ``epoch``; 0 if none does."""
-        return max(0, epoch - int(self.epoch_of[intervals].min(initial=epoch)))
+        """By how many epochs the oldest rows of these intervals trail ``epoch``; 0 if none does. Rows that nobody has
+        written yet are of the epoch before the first, also in a run that goes on."""
+        oldest = int(self.epoch_of[intervals].min(initial=epoch))
+        return max(0, epoch - (oldest if oldest >= 0 else max(oldest, self._first - 1)))
