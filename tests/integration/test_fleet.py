@@ -726,6 +726,15 @@ def test_both_lanes_share_the_operator_of_linear_gathers_where_they_look_along_t
         assert operators[Lane.TRAIN, "linear", False] is operators[Lane.EVAL, "linear", False]
 
 
+@pytest.mark.parametrize(("ahead", "intervals", "most"), [(0.0, 4, 0), (0.1, 4, 1), (0.5, 4, 2), (1.0, 4, 4)])
+def test_so_many_of_a_servers_intervals_may_run_ahead(fleet: Build, ahead: float, intervals: int, most: int) -> None:
+    """A share of them, and one at least unless it is 0."""
+    run = fleet({"train.mode": "async", "train.ahead": ahead, "train.intervals": intervals})
+    run.train()
+    for partition in run.partitions:
+        assert partition.schedulers[Lane.TRAIN].max_ahead == most
+
+
 def test_layer_0_is_aggregated_once_for_both_lanes(fleet: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
