@@ -32,6 +32,8 @@ def from_pyg(
     """
     if any(base.__name__ == "Dataset" for base in type(data).__mro__):
         raise DatasetError(f"{type(data).__name__} is a data set: pass the graph in it, dataset[0]")
+    if not hasattr(data, "to_dict"):
+        raise DatasetError(f"{name}: {type(data).__qualname__} is no Data or HeteroData of torch_geometric")
     partly: set[str] = set()
     guessed: tuple[str, ...] = ()
     if hasattr(data, "to_homogeneous"):
