@@ -109,9 +109,10 @@ def _without_folder(text: str, folder: str) -> str:
     text = text.replace("edges.parquet", "edges").replace("vertices.parquet", "vertices")
     for said, ours in ARGUMENTS.items():
         text = text.replace(said, ours)
-    if (told := re.search(r"(?<=columns to take, )vertices#(.+)$", text)) is not None:
+    if (told := re.search(r"(?<=columns to take, )vertices#(.*)$", text)) is not None:
         text = f"{text[: told.start()]}features={columns.listed(told[1])}"
     text = re.sub(r"#\*,([^#]*):onehot makes", r"features=['*', '\1:onehot'] makes", text)
+    text = re.sub(r"--split vertices#(\S+) makes", lambda told: f"split={columns.listed(told[1])} makes", text)
     return re.sub(r"#-([^#]*) leaves", r"features=['-\1'] leaves", text)
 
 
@@ -153,13 +154,22 @@ def _written(frame: Any, what: str, folder: str, id_column: str) -> str:
 
 
 def _as_arrow(narwhals: Any, table: Any) -> Any:
-    """An Arrow table. Columns of mixed values, which Arrow has no type for, are text, as a CSV file has them."""
+    """An Arrow table. Columns of mixed values, which Arrow has no type for, are text, as a CSV file has them; sparse
+    ones of pandas are dense."""
     pa = arrow()
+    kinds = getattr(narwhals.to_native(table), "dtypes", None)
+    if hasattr(kinds, "items") and (sparse := {name: kind for name, kind in kinds.items() if _is_sparse(kind)}):
+        dense = {name: kind.subtype for name, kind in sparse.items()}
+        table = narwhals.from_native(narwhals.to_native(table).astype(dense))
     try:
         return table.to_arrow()
     except (pa.ArrowException, OverflowError):  # of an integer of more than 64 bits
         mixed = [name for name in table.columns if not _has_type(pa, table.select(name))]
         return table.with_columns(narwhals.col(*mixed).cast(narwhals.String)).to_arrow()
+
+
+def _is_sparse(kind: Any) -> bool:
+    return str(kind).startswith("Sparse[")
 
 
 def _has_type(pa: Any, column: Any) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from graph_data.masks import role_of
 from graph_data.rowfile import RowFile
 from graph_data.sources import columns, onehot, textfile, words
 from graph_data.sources.columns import FEATURES, Kind
@@ -392,20 +393,50 @@ def _checked(text: str, found: Array, low: int, high: float, must: str, ids: Ids
 def split(
     text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None
 ) -> tuple[Array, tuple[str, ...]]:
-    """uint8 [N, S] of NONE, TRAIN, VAL, TEST; a column is a split. And the note on rows that say nothing."""
+    """uint8 [N, S] of NONE, TRAIN, VAL, TEST; a column is a split, or all columns are masks of one (train, val, test).
+    And the note on rows that say nothing."""
     if rows is None:
         found = _by_number(text, num_vertices).reshape(num_vertices, -1)
+        if found.dtype.kind == "b":
+            raise DatasetError(f"{text}: is true and false, which may be any part: must be {words.ROLES_ARE}")
         good = np.isin(found, (0, 1, 2, 3))
         if not good.all():
             v, s = np.argwhere(~good)[0]
             raise DatasetError(f"{text}: split of vertex {v} is {found[v, s]}, must be {words.ROLES_ARE}")
         return found.astype(np.uint8), ()
+    masks = [column for column in rows.values if words.is_mask(rows.files[0], column)]
+    if len(masks) == len(rows.values):
+        return _split_of_masks(rows, num_vertices, id_kind, ids)
+    if masks:
+        other = next(column for column in rows.values if column not in masks)
+        raise DatasetError(
+            f"{rows.files[0]}: column {masks[0]!r} is a mask by its name and values, {other!r} is none: name the "
+            f"columns of the split, {rows.files[0].name}#{','.join(masks)}"
+        )
     width, roles = len(rows.values), words.Roles()
     out, seen = np.full((num_vertices, width), NONE, np.uint8), np.zeros(num_vertices, bool)
     for where, values in rows.rows([roles.kind] * width, id_kind, ids, seen):
         out[where] = np.stack(values, axis=1)
     missing = roles.missing
     return out, (_missing("part", rows, missing.total(), sorted(missing)),) if missing else ()
+
+
+def _split_of_masks(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None) -> tuple[Array, tuple[str, ...]]:
+    """The split [N, 1] of a table with a column of 0 and 1 for each part. Raises: DatasetError for a vertex in two."""
+    width = len(rows.values)
+    found, seen = np.zeros((num_vertices, width)), np.zeros(num_vertices, bool)
+    for where, values in rows.rows([words.MASK] * width, id_kind, ids, seen):
+        found[where] = np.stack(values, axis=1)
+    masks, out = found == 1, np.full((num_vertices, 1), NONE, np.uint8)  # [N, width], [N, 1]
+    twice = masks.sum(axis=1) > 1
+    if twice.any():
+        v = int(np.argmax(twice))
+        parts = " and ".join(name for name, is_in in zip(rows.values, masks[v], strict=True) if is_in)
+        raise DatasetError(f"{rows.files[0]}: vertex {name_of(ids, v)} is in {parts}, must be in one part")
+    for name, mask in zip(rows.values, masks.T, strict=True):
+        out[mask] = role_of(name)
+    missing = int(np.isnan(found).any(axis=1).sum())
+    return out, (_missing("part", rows, missing),) if missing else ()
 
 
 def _by_number(text: str, num_vertices: int) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graph_data.masks import PARTS
+from graph_data.masks import PARTS, role_of
 from graph_data.sources import columns, textfile
 from graph_data.sources.arrow import arrow
 from graph_data.sources.columns import Kind, Where
@@ -20,6 +20,7 @@ from siafu.sparse import Array
 
 MAX_CLASSES = 1 << 20
 ROLES = {"0": NONE, "1": TRAIN, "2": VAL, "3": TEST, **PARTS}
+MASK_VALUES = ("0", "1", "0.0", "1.0", "true", "false")
 ROLES_ARE = "train, val (valid, validation), test, none, or 0 (none), 1 (train), 2 (validation), 3 (test)"
 
 
@@ -139,6 +140,27 @@ def _read_optional(array: Any, where: Where) -> Array:
 
 
 OPTIONAL_NUMBERS = Kind("float64", "a number", _read_optional)
+
+
+def _read_mask(array: Any, where: Where) -> Array:
+    """0, 1, or NaN where there is none."""
+    values = _read_optional(array, where)
+    where.check(np.isin(values, (0, 1)) | np.isnan(values), values, "0 or 1, as a mask is")
+    return values
+
+
+MASK = Kind("float64", "0 or 1, as a mask is", _read_mask)
+
+
+def is_mask(file: Path, column: str) -> bool:
+    """Whether a column is one part of a split, by its name (train, val_mask, ...) and values of 0 and 1, or true and
+    false, seen as above."""
+    if not role_of(column):
+        return False
+    if not columns.is_parquet(file):
+        return all(value.lower() in MASK_VALUES for value in textfile.values(file, column))
+    kind, is_ = columns.column_type(file, column), arrow().types
+    return bool(is_.is_boolean(kind) or is_.is_integer(kind) or is_.is_floating(kind))
 
 
 def _read_optional_integers(array: Any, where: Where) -> Array:

@@ -183,6 +183,59 @@ CASES = (
         "e.csv",
         "e.csv: 'bob' of its first line is also an id: give it a first line that names its columns",
     ),
+    Case(
+        "ids that differ in a blank",
+        {"e.csv": text("ann, bob\nbob,ann\n")},
+        "e.csv",
+        "e.csv: ids 'bob' and ' bob' differ only in what is not seen: make them equal; --ids text takes both",
+    ),
+    Case(
+        "a blank behind an id of a table",
+        {"e.csv": text("ann,bob\nbob,eve\n"), "y.csv": b"id,job\nann ,a\nbob,b\neve,a\n"},
+        "e.csv --labels y.csv",
+        "e.csv, y.csv: ids 'ann' and 'ann ' differ only in what is not seen: make them equal; --ids text takes both",
+    ),
+    Case(
+        "an accent in one sign and in two",
+        {"e.csv": text("\u00e9,b\ne\u0301,b\n")},
+        "e.csv",
+        "e.csv: ids '\\xe9' and 'e\\u0301' differ only in what is not seen: make them equal; --ids text takes both",
+    ),
+    Case(
+        "a sign without width",
+        {"e.parquet": table(src=["a\u200b", "a\ufeff"], dst=["b", "b"])},
+        "e.parquet --features random:2",
+        "e.parquet: ids 'a\\u200b' and 'a\\ufeff' differ only in what is not seen: make them equal; --ids text takes "
+        "both",
+    ),
+    Case(
+        "a comment between names",
+        {"e.csv": text("ann,bob\n# ann, eve\nbob,ann\n")},
+        "e.csv",
+        "e.csv: row 2: column 'src' is '# ann', must be an id: comments stand above the table alone; --ids text takes "
+        "it",
+    ),
+    Case(
+        "an adjacency matrix",
+        {"e.csv": b"0,1,0\n1,0,1\n0,1,0\n"},
+        "e.csv",
+        "e.csv: its 3 columns look like an adjacency matrix, must be a row for each edge, source and target: "
+        "numpy.argwhere(matrix) makes these; --src and --dst name columns of edges",
+    ),
+    Case(
+        "an adjacency matrix as savetxt writes it, too long for a first look",
+        {"e.txt": b"0.000000000000000000e+00 1.000000000000000000e+00 0.000000000000000000e+00\n" * 1000},
+        "e.txt --features random:2",
+        "e.txt: its 3 columns look like an adjacency matrix, must be a row for each edge, source and target: "
+        "numpy.argwhere(matrix) makes these; --src and --dst name columns of edges",
+    ),
+    Case(
+        "a weighted adjacency matrix",
+        {"e.csv": b"0,5,0,0,0,2\n" * 6},
+        "e.csv",
+        "e.csv: its 6 columns look like an adjacency matrix, must be a row for each edge, source and target: "
+        "numpy.argwhere(matrix) makes these; --src and --dst name columns of edges",
+    ),
     # --- weights and types
     Case(
         "a weight that is not a number",
