@@ -221,7 +221,7 @@ def _sparse(there: Mapping[str, Any], width: int | None, name: str) -> SparseRow
     for key, values in (("x_indptr", indptr), ("x_indices", indices)):
         if values.ndim != 1 or values.dtype.kind not in "iu":
             raise DatasetError(f"{name}: {key} is {values.dtype} {list(values.shape)}, must be integers, one axis")
-    return SparseRows(indptr.astype(np.int64), indices, data, width or int(indices.max(initial=0)) + 1)
+    return SparseRows(indptr.astype(np.int64), indices, data, width or int(indices.max(initial=0)) + 1).in_order()
 
 
 def _pairs(found: Found, name: str) -> tuple[Array, tuple[str, ...]]:
@@ -322,9 +322,10 @@ def rows_of(features: Any, name: str) -> Rows:
     layout = str(getattr(features, "layout", "torch.strided"))
     if layout == "torch.sparse_csr":
         indptr, indices = array(features.crow_indices()), array(features.col_indices())
-        return SparseRows(
+        found = SparseRows(
             indptr.astype(np.int64), indices.astype(np.int32), array(features.values()), features.shape[1]
         )
+        return found.in_order()
     if layout == "torch.sparse_coo":
         entries = features.coalesce()  # sorted by row and column
         row, indices = array(entries.indices())

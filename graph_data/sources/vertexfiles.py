@@ -211,7 +211,10 @@ def features(
         width = random_width(text)
         if width:
             return RandomRows(num_vertices, width)
-        return _sparse(Path(text)) if text.endswith(".npz") else RowFile(Path(text))
+        if text.endswith(".npz"):
+            return _sparse(Path(text))
+        found = RowFile(Path(text))
+        return found[:][:, None] if found.ndim == 1 else found  # a vector is one feature
     if unfit := words.of_words(rows.files[0], [name for name in rows.values if name not in rows.onehot]):
         column, value = unfit
         raise DatasetError(
@@ -251,13 +254,15 @@ def _sparse(path: Path) -> SparseRows:
     try:
         with path.open("rb") as stream:
             found = read_archive(stream)
-        arrays = {name: found[name] for name in ("indptr", "indices", "data", "shape")}
+        if "format" not in found:
+            raise ValueError(f"it holds {', '.join(found) or 'nothing'}: numpy.save writes one array as .npy")
         if (kind := bytes(found["format"]).decode()) != "csr":  # the others have the same arrays, of other meaning
             raise ValueError(f"it is {kind}: save_npz(file, matrix.tocsr())")
+        arrays = {name: found[name] for name in ("indptr", "indices", "data", "shape")}
     except (OSError, ValueError, KeyError) as error:
         raise DatasetError(f"{path}: not a CSR matrix of scipy.sparse.save_npz ({error})") from None
     indices = arrays["indices"].astype(np.int32, copy=False)
-    return SparseRows(arrays["indptr"].astype(np.int64), indices, arrays["data"], int(arrays["shape"][1]))
+    return SparseRows(arrays["indptr"].astype(np.int64), indices, arrays["data"], int(arrays["shape"][1])).in_order()
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
@@ -360,7 +365,8 @@ def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str) 
         fractions = not whole and bool((~unknown & (found != np.floor(found))).any())
         target = "numbers" if fractions else "classes" if found.ndim == 1 else "labels"
     if target == "numbers":
-        return Labels(found.astype(np.float32))
+        with np.errstate(over="ignore"):  # what is infinite then is refused by the check of the graph
+            return Labels(found.astype(np.float32))
     if target == "classes" and found.ndim == 2:
         return Labels(one_hot(np.where(unknown, -1, found), text))
     if target == "labels":

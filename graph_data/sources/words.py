@@ -135,8 +135,14 @@ def _read_optional(array: Any, where: Where) -> Array:
     try:
         found: Array = array.cast("float64").to_numpy(zero_copy_only=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if pa.types.is_integer(array.type):  # an integer that a float would round
+            values = array.fill_null(0).to_numpy(zero_copy_only=False)
+            where.check((values <= 2**53) & (values >= -(2**53)), values, EXACT)
         where.refuse_column(str(array.type), "numbers")
     return found
+
+
+EXACT = "within 2**53, which floats hold exactly: as words, with a letter in front, larger ones are classes too"
 
 
 OPTIONAL_NUMBERS = Kind("float64", "a number", _read_optional)

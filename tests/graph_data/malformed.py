@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
-from graph_data.sources.names import SOURCES
 from siafu.__main__ import main
 
 EDGES = b"src,dst\n1,2\n2,3\n3,1\n"
@@ -74,6 +74,14 @@ def table(**columns: Any) -> Callable[[Path], None]:
         parquet.write_table(pa.table(columns), path)
 
     return write
+
+
+def twice_named(path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    column = pa.array([1, 2])
+    parquet.write_table(pa.Table.from_arrays([column, column, column], names=["src", "dst", "dst"]), path)
 
 
 def npz(**changed: Any) -> Callable[[Path], None]:
@@ -139,7 +147,7 @@ CASES = (
         "bytes that are no UTF-8",
         {"e.csv": b"src,dst\nann,bob\nb\xff,ann\n"},
         "e.csv",
-        "e.csv: row 2: column 'src' is no UTF-8",
+        "e.csv: row 2: column 'src' is no UTF-8: iconv -f LATIN1 -t UTF-8 FILE makes it of Latin-1",
     ),
     Case(
         "an id beyond the number of vertices",
@@ -182,6 +190,95 @@ CASES = (
         {"e.csv": b"ann,bob\nbob,eve\n"},
         "e.csv",
         "e.csv: 'bob' of its first line is also an id: give it a first line that names its columns",
+    ),
+    Case(
+        "a name of a column that is no UTF-8",
+        {"e.csv": b"src,dst,gr\xf6\xdfe\n1,2,3\n"},
+        "e.csv",
+        "e.csv: its first line is no UTF-8: iconv -f LATIN1 -t UTF-8 FILE makes it of Latin-1",
+    ),
+    Case(
+        "some lines that end in CR alone",
+        {"e.csv": b"src,dst\n1,2\r2,3\r3,1\n"},
+        "e.csv",
+        "e.csv: its lines end in CR alone: tr '\\r' '\\n' makes lines of them",
+    ),
+    Case(
+        "a pointer of git LFS",
+        {"e.csv": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"},
+        "e.csv",
+        "e.csv: is a pointer of git LFS, not the file: git lfs pull fetches it",
+    ),
+    Case(
+        "a damaged gzip file",
+        {"e.csv.gz": gzip.compress(EDGES)[:-8] + bytes(8)},
+        "e.csv.gz --features random:2",
+        "e.csv.gz: not readable (…)",
+    ),
+    Case(
+        "a hexadecimal id",
+        {"e.csv": text("1,2\n2,0x1F\n")},
+        "e.csv",
+        "e.csv: row 2: column 'dst' is '0x1F', must be an integer; --ids text takes any",
+    ),
+    Case(
+        "a leading zero behind a sign",
+        {"e.csv": text("1,2\n" * 20000 + "-01,2\n")},
+        "e.csv",
+        "e.csv: row 20001: column 'src' is '-01', must be an integer without leading zeros; --ids text takes any",
+    ),
+    Case(
+        "a long text for a number",
+        {"e.csv": WEIGHTED + b"1,2," + b"words" * 2000 + b"\n"},
+        "e.csv --weight w",
+        ("e.csv: row 4: column 'w' is '" + "words" * 2000)[:1000]
+        + " … "
+        + ("words" * 2000 + "', must be a number")[-500:],
+    ),
+    Case(
+        "two columns of one name in Parquet",
+        {"e.parquet": twice_named},
+        "e.parquet --features random:2",
+        "e.parquet: has two columns 'dst'",
+    ),
+    Case(
+        "a feature beyond float32",
+        {"e.csv": EDGES, "x.csv": b"id,x\n1,1\n2,1e39\n3,1\n"},
+        "e.csv --features x.csv",
+        "x.csv: row 2: column 'x' is 1e+39, must be within float32, 3.4e38 at most",
+    ),
+    Case(
+        "a class that floats round",
+        {"e.csv": EDGES, "y.csv": b"id,y\n1,1152921504606846977\n2,3\n3,1\n"},
+        "e.csv --labels y.csv",
+        "y.csv: row 1: column 'y' is 1152921504606846977, must be within 2**53, which floats hold exactly: as words, "
+        "with a letter in front, larger ones are classes too",
+    ),
+    Case(
+        "features without columns",
+        {"g.npz": npz(x=np.ones((4, 0), np.float32), num_features=None)},
+        "g.npz",
+        "g: features are [4, 0], must have 1 column at least",
+    ),
+    Case(
+        "sparse features of another layout",
+        {"e.csv": EDGES, "x.npz": lambda path: scipy.sparse.save_npz(path, scipy.sparse.eye(4, format="coo"))},
+        "e.csv --features x.npz",
+        "x.npz: not a CSR matrix of scipy.sparse.save_npz (it is coo: save_npz(file, matrix.tocsr()))",
+    ),
+    Case(
+        "an archive for one array",
+        {"e.csv": EDGES, "x.npz": npz()},
+        "e.csv --features x.npz",
+        "x.npz: not a CSR matrix of scipy.sparse.save_npz (it holds edge_index, num_nodes, num_features, num_classes, "
+        "x, y, train_mask, test_mask: numpy.save writes one array as .npy)",
+    ),
+    Case("an ending in capitals", {"E.CSV": EDGES}, "E.CSV", "E.CSV: endings are read in lower case: call it E.csv"),
+    Case(
+        "a packed table",
+        {"e.csv.bz2": b"BZh"},
+        "e.csv.bz2",
+        "e.csv.bz2: is packed: unpack it (of packed files, siafu reads tables ending in .gz)",
     ),
     Case(
         "ids that differ in a blank",
@@ -298,7 +395,8 @@ CASES = (
         "a file of another kind",
         {"e.doc": EDGES},
         "e.doc",
-        f"source 'e.doc': must be a .npz, .parquet or .csv file, or one of {', '.join(SOURCES)}",
+        "e.doc: ends as no format that siafu reads: .npz, .bsnap, .dgl, .pt, .parquet, .pq, .csv, .csv.gz, .tsv, "
+        ".tsv.gz, .txt, .txt.gz, .edges, .edges.gz, .edgelist, .edgelist.gz, or those of docs/data.md",
     ),
     Case(
         "text that is called compressed",

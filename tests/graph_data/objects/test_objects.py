@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 
 import siafu
+from graph_data.counts import counts_of
 from graph_data.objects import OBJECTS, graph_of
 from graph_data.prepare import cached, prepare
 from graph_data.sources.names import resolve
@@ -35,6 +36,14 @@ def test_a_mapping_has_the_keys_of_an_npz_file():
     graph = graph_of({"edge_index": EDGES, "x": np.eye(3), "y": np.array([0, 1, 1]), **MASKS})
     assert (graph.num_vertices, graph.num_features, graph.num_classes) == (3, 3, 2)
     assert graph.split.tolist() == [[TRAIN], [VAL], [TEST]]
+
+
+def test_edges_of_any_integers_are_the_same_graph():
+    graph = graph_of({"edge_index": EDGES, "x": np.eye(3)})
+    for dtype in (np.uint64, np.uint8, ">i8"):
+        found = graph_of({"edge_index": EDGES.astype(dtype), "x": np.eye(3)})
+        assert counts_of(found) == counts_of(graph)
+        assert np.array_equal(tidy(found).src, tidy(graph).src)
 
 
 def test_edges_alone_are_refused_until_random_features_are_asked_for():

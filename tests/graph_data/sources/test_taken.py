@@ -130,6 +130,35 @@ def test_features_that_nobody_named_hold_no_label_split_or_mask_of_another_table
     assert (graph.num_features, graph.split[:, 0].tolist()) == (1, [TRAIN, TEST, TRAIN, 0])
 
 
+def test_names_of_columns_may_be_longer_than_a_first_look():
+    """Tables of genes have ten thousand columns."""
+    names = [f"ENSG{i:011d}" for i in range(5000)]
+    rows = [f"{v}," + ",".join(str(v + i) for i in range(5000)) for v in range(1, 5)]
+    Path("u.csv").write_text("\n".join([f"id,{','.join(names)}", *rows]) + "\n")
+    graph = load("features=u.csv")
+    assert graph.features[:, [0, 4999]].tolist() == [[v, v + 4999] for v in range(1, 5)]
+    assert graph.names["features"] == tuple(names)
+
+
+def test_an_array_by_column_and_a_vector_are_features():
+    Path("e.csv").write_text("source,target\n0,1\n1,2\n")
+    x = np.arange(6.0).reshape(3, 2)
+    np.save("x.npy", np.asfortranarray(x))
+    assert load("features=x.npy").features.tolist() == x.tolist()
+    np.save("x.npy", x[:, 1])
+    assert load("features=x.npy").features.tolist() == x[:, 1:].tolist()
+
+
+def test_sparse_features_out_of_order_are_sorted_and_added_up():
+    """SciPy saves a product of matrices so."""
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    Path("e.csv").write_text("source,target\n0,1\n1,2\n")
+    parts = np.array([1.0, 2, 3, 4]), np.array([1, 0, 0, 0]), np.array([0, 2, 4, 4])
+    scipy_sparse.save_npz("x.npz", scipy_sparse.csr_matrix(parts, shape=(3, 2)))
+    graph = load("features=x.npz")
+    assert graph.features.dense().tolist() == [[2, 1], [7, 0], [0, 0]]
+
+
 def test_the_id_is_found_by_its_name_or_told():
     Path("u.csv").write_text("age,Node_ID,job\n30,1,a\n40,2,b\n50,3,a\n60,4,b\n")
     assert load().features.tolist() == [[30], [40], [50], [60]]
