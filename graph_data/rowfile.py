@@ -15,12 +15,19 @@ from siafu.npy import read_header
 from siafu.sparse import Array
 
 
+def check_file(path: Path) -> None:
+    """Raises: DatasetError for a folder, and for a pipe or device, which has no end or gives its bytes once."""
+    if path.exists() and not path.is_file():
+        raise DatasetError(f"{path}: is a {'folder' if path.is_dir() else 'pipe or device'}, must be a file")
+
+
 class RowFile:
     """The array of a ``.npy`` file; slices of its rows are read when asked for."""
 
     def __init__(self, path: Path) -> None:
         """Raises: DatasetError if it is no such file, or shorter than its header says."""
         self.path = path
+        check_file(path)
         try:
             with path.open("rb") as stream:
                 found = read_header(stream)

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
+from graph_data.rowfile import check_file
 from graph_data.sources import textfile
 from graph_data.sources.arrow import arrow, first_line_of
 from graph_data.sources.textfile import TEXT
@@ -132,6 +133,7 @@ def files_of(pattern: str) -> list[Path]:
         more = "; partitions (NAME=VALUE folders) must be of Parquet" if texts else ""
         raise DatasetError(f"{pattern}: no file there that ends in {', '.join(SUFFIXES)}{more}")
     for file in found:
+        check_file(file)
         if not file.is_file():
             raise missing(file)
         if not file.name.endswith(SUFFIXES):

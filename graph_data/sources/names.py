@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode
 
 from graph_data import published
 from graph_data.archives.formats import recognised
+from graph_data.rowfile import check_file
 from graph_data.sources.columns import LISTED, SUFFIXES, file_and_columns, files_of, missing, path_and_options
 from graph_data.sources.randomrows import random_width
 from graph_data.sources.sizes import SMALL, Sizes, guessed
@@ -170,6 +171,8 @@ def resolve(name: str) -> Source:
         return Source("edges" if tables else "archive", name)
     ending = Path(path).suffix
     if ending in ENDINGS:
+        if ending != ".bsnap":  # which may be a folder
+            check_file(Path(path))
         return Source(ENDINGS[ending], name)
     if (Path(path) / "graph.bsnap").is_file():
         return Source("bsnap", name)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from graph_data.masks import role_of
-from graph_data.rowfile import RowFile
+from graph_data.rowfile import RowFile, check_file
 from graph_data.sources import columns, onehot, textfile, words
 from graph_data.sources.columns import FEATURES, Kind
 from graph_data.sources.ids import Ids, places
@@ -251,6 +251,7 @@ def features(
 
 def _sparse(path: Path) -> SparseRows:
     """CSR rows as ``scipy.sparse.save_npz`` writes them; they are read into memory."""
+    check_file(path)
     try:
         with path.open("rb") as stream:
             found = read_archive(stream)

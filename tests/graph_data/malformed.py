@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -391,6 +392,27 @@ CASES = (
     Case("an empty file", {"e.csv": b""}, "e.csv", "e.csv: is empty"),
     Case("a header alone", {"e.csv": b"src,dst\n"}, "e.csv", "e.csv: has no edge, so no vertex"),
     Case("no file", {}, "e.csv", "e.csv: no such file"),
+    Case("a pipe for a table", {"e.csv": os.mkfifo}, "e.csv", "e.csv: is a pipe or device, must be a file"),
+    Case("a pipe for a graph", {"g.npz": os.mkfifo}, "g.npz", "g.npz: is a pipe or device, must be a file"),
+    Case("a folder for a graph", {"g.pt": Path.mkdir}, "g.pt", "g.pt: is a folder, must be a file"),
+    Case(
+        "a pipe for features",
+        {"e.csv": EDGES, "x.npy": os.mkfifo},
+        "e.csv --features x.npy",
+        "x.npy: is a pipe or device, must be a file",
+    ),
+    Case(
+        "a pipe for sparse features",
+        {"e.csv": EDGES, "x.npz": os.mkfifo},
+        "e.csv --features x.npz",
+        "x.npz: is a pipe or device, must be a file",
+    ),
+    Case(
+        "a name that is too long",
+        {"e.csv": EDGES},
+        "e.csv --out " + "s" * 300,
+        "s" * 300 + ": cannot be written: File name too long",
+    ),
     Case(
         "a file of another kind",
         {"e.doc": EDGES},
