@@ -150,7 +150,9 @@ def _refused_by_system(error: BaseException | None) -> OSError | None:
 
 def _text_of(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
-    how = "; ulimit -n 4096 allows more" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
+    hints = {errno.EFBIG: "; ulimit -f says how large a file may be"}
+    hints |= dict.fromkeys((errno.EMFILE, errno.ENFILE), "; ulimit -n 4096 allows more")
+    how = hints.get(error.errno or 0, "")
     return f"{where}{error.strerror or error}{how}"
 
 

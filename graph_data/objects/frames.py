@@ -183,8 +183,9 @@ def _has_type(pa: Any, column: Any) -> bool:
 def _narwhals() -> Any:
     try:
         return import_module("narwhals")
-    except ImportError:
-        raise ConfigError(f"DataFrames need narwhals: {extras.install('data')}") from None
+    except ImportError as error:
+        how = extras.advice(error, extras.install("data"))
+        raise ConfigError(f"DataFrames need narwhals: {how}") from None
 
 
 def _of_column(error: Exception) -> str:

@@ -23,8 +23,9 @@ def read(path: Path, known: Sequence[Any], why: Callable[[str], str]) -> Any:
     """
     try:
         torch = import_module("torch")
-    except ImportError:
-        raise ConfigError(f"{path}: .pt files need torch: {extras.pip()} install torch") from None
+    except ImportError as error:
+        how = extras.advice(error, f"{extras.pip()} install torch")
+        raise ConfigError(f"{path}: .pt files need torch: {how}") from None
     try:
         with torch.serialization.safe_globals(list(known)), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch's, on how another program wrote the file
