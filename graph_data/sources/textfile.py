@@ -250,8 +250,22 @@ def has_header(file: Path) -> bool:
 
 
 def values(file: Path, column: str) -> list[str]:
-    """Those of a column that are not missing, in the head of the file."""
-    return heads(file, [column])[0]
+    """Those of a column that are not missing, in the head of the file; if there are none, the first behind it."""
+    status = file.stat()
+    return heads(file, [column])[0] or _later(file, column, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _later(file: Path, column: str, *_identity: int) -> list[str]:
+    """The first of a column whose rows begin with missing ones, as a table that is sorted by its labels may."""
+    try:
+        for (block,) in (batch.columns for batch in batches(file, [column], ["string"])):
+            found = [word.strip() for word in block.to_pylist()]
+            if known := [word for word in found if word not in MISSING]:
+                return known
+    except (arrow("pyarrow").ArrowException, OSError):  # said, with its place, where all of it is read
+        pass
+    return []
 
 
 def heads(file: Path, columns: Sequence[str]) -> list[list[str]]:

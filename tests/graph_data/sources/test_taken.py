@@ -140,6 +140,22 @@ def test_names_of_columns_may_be_longer_than_a_first_look():
     assert graph.names["features"] == tuple(names)
 
 
+@pytest.mark.parametrize("first", ["cook", "0.5", "7"])
+def test_labels_may_begin_behind_a_long_row_of_missing_ones(first):
+    """A table that is sorted by its labels has those without one above."""
+    count = 30000
+    Path("e.csv").write_text("source,target\n" + "".join(f"{i},{i + 1}\n" for i in range(count - 1)))
+    Path("u.csv").write_text(
+        "id,y\n" + "".join(f"{i},\n" for i in range(count - 2)) + f"{count - 2},{first}\n{count - 1},{first}\n"
+    )
+    graph = load("features=random:2&labels=u.csv")
+    assert graph.notes[-1] == f"u.csv: no label [y] in {count - 2:,} rows"
+    if first == "0.5":
+        assert graph.labels[-3:].tolist()[1:] == [0.5, 0.5]
+    else:
+        assert (graph.labels[-3:].tolist(), graph.names["classes"]) == ([-1, 0, 0], (first,))
+
+
 def test_an_array_by_column_and_a_vector_are_features():
     Path("e.csv").write_text("source,target\n0,1\n1,2\n")
     x = np.arange(6.0).reshape(3, 2)
