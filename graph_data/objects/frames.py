@@ -157,19 +157,15 @@ def _as_arrow(narwhals: Any, table: Any) -> Any:
     """An Arrow table. Columns of mixed values, which Arrow has no type for, are text, as a CSV file has them; sparse
     ones of pandas are dense."""
     pa = arrow()
-    kinds = getattr(narwhals.to_native(table), "dtypes", None)
-    if hasattr(kinds, "items") and (sparse := {name: kind for name, kind in kinds.items() if _is_sparse(kind)}):
-        dense = {name: kind.subtype for name, kind in sparse.items()}
-        table = narwhals.from_native(narwhals.to_native(table).astype(dense))
+    native = narwhals.to_native(table)
+    kinds = dict(native.dtypes) if hasattr(native, "iloc") else {}
+    if dense := {name: kind.subtype for name, kind in kinds.items() if str(kind).startswith("Sparse[")}:
+        table = narwhals.from_native(native.astype(dense))
     try:
         return table.to_arrow()
     except (pa.ArrowException, OverflowError):  # of an integer of more than 64 bits
         mixed = [name for name in table.columns if not _has_type(pa, table.select(name))]
         return table.with_columns(narwhals.col(*mixed).cast(narwhals.String)).to_arrow()
-
-
-def _is_sparse(kind: Any) -> bool:
-    return str(kind).startswith("Sparse[")
 
 
 def _has_type(pa: Any, column: Any) -> bool:

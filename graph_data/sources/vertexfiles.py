@@ -441,7 +441,7 @@ def _split_of_masks(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | No
         parts = " and ".join(name for name, is_in in zip(rows.values, masks[v], strict=True) if is_in)
         raise DatasetError(f"{rows.files[0]}: vertex {name_of(ids, v)} is in {parts}, must be in one part")
     for name, mask in zip(rows.values, masks.T, strict=True):
-        out[mask] = role_of(name)
+        out[mask] = role_of(name) or NONE
     missing = int(np.isnan(found).any(axis=1).sum())
     return out, (_missing("part", rows, missing),) if missing else ()
 

@@ -122,7 +122,8 @@ def coded(array: Any, where: Where, must: str) -> tuple[Array, list[str]]:
             array = arrow("pyarrow.compute").if_else(array, "True", "False")
         text = array.cast("string")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        where.refuse_column(str(array.type), must)
+        several = "; several classes of a vertex are a column of 0 and 1 for each class"
+        where.refuse_column(str(array.type), must + (several if columns.is_list(array.type) else ""))
     encoded = text.fill_null("").dictionary_encode()
     return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
 

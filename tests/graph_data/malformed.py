@@ -256,6 +256,13 @@ CASES = (
         "with a letter in front, larger ones are classes too",
     ),
     Case(
+        "several classes in a list",
+        {"e.csv": EDGES, "y.parquet": table(id=[1, 2, 3], y=[["a"], ["a", "b"], []])},
+        "e.csv --labels y.parquet",
+        "y.parquet: column 'y' is list<element: string>, must be a word; several classes of a vertex are a column of 0 "
+        "and 1 for each class",
+    ),
+    Case(
         "features without columns",
         {"g.npz": npz(x=np.ones((4, 0), np.float32), num_features=None)},
         "g.npz",
