@@ -68,6 +68,16 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tm
     assert {page.name: found for page in pages if (found := markup_left(page.read_text()))} == {}
 
 
+def test_lists_and_tables_of_every_page_are_markup_to_the_site() -> None:
+    """As the build above checks it, in a second: what Markdown needs and code hosts do not."""
+    markdown = pytest.importorskip("markdown", reason="needs the extra dev")
+    extensions = ["admonition", "attr_list", "tables", "sane_lists", "pymdownx.superfences"]
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    assert len(pages) > 60
+    left = {str(page): markup_left(markdown.markdown(page.read_text(), extensions=extensions)) for page in pages}
+    assert {page: found for page, found in left.items() if found} == {}
+
+
 def markup_left(page: str) -> list[str]:
     """Paragraphs and cells that show Markdown instead of what it stands for: a list without an empty line before it,
     a cell with a bar."""

@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 #: Lambda gives a function one processor per so much memory.
 MB_PER_CPU = 1769
-#: An actor that has no place on the cluster after so long gets none.
-PLACE_S = 20.0
+#: A cold start that takes longer is given up. A process of Ray's comes first, which takes long on a busy node.
+COLD_S = 60.0
 #: For the functions to end: a stubborn one takes half a second. The thread has ended soon after.
 END_S = 1.2
 CLOSE_S = 5.0
@@ -138,7 +138,7 @@ class RayLauncher:
         except ConfigError:
             cluster.close()
             raise
-        function = Function(lambdas.handler, lambdas.memory_mb, lambdas.timeout_s, init_timeout_s=20.0)
+        function = Function(lambdas.handler, lambdas.memory_mb, lambdas.timeout_s, init_timeout_s=COLD_S)
         return cls(function, limit=min(limit, max_environments), on_done=on_done, log_dir=log_dir, cluster=cluster)
 
     def __enter__(self) -> RayLauncher:
@@ -203,15 +203,16 @@ class RayLauncher:
     def _patience(self) -> float | None:
         """Until an actor has waited long enough for a place."""
         waiting = [place.born for place in self._places if not place.ready]
-        return max(0.0, min(waiting) + PLACE_S - time.monotonic()) if waiting else None
+        return max(0.0, min(waiting) + self.function.init_timeout_s - time.monotonic()) if waiting else None
 
     def _give_up(self) -> None:
         """The cluster has less room than it had when we counted: as a service that refuses."""
-        late = [place for place in self._places if not place.ready and time.monotonic() >= place.born + PLACE_S]
+        limit_s, now = self.function.init_timeout_s, time.monotonic()
+        late = [place for place in self._places if not place.ready and now >= place.born + limit_s]
         for place in late:
             self._drop(place)
             if place.request is not None:
-                name, why = place.request.request_id, f"no room for an actor within {PLACE_S:g} s"
+                name, why = place.request.request_id, f"no room for an actor within {limit_s:g} s"
                 payload, reason = error_payload(name, THROTTLED, why), "ConcurrentInvocationLimitExceeded"
                 self._settle(place.request, Invocation(name, payload, THROTTLED, 0.0, 0, 0, "", reason))
 

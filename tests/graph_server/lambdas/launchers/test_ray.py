@@ -37,9 +37,9 @@ def joined(ray_cluster: SimulatedRay) -> Iterator[SimulatedRay]:
 class Driven:
     """A launcher and the outcomes that it reported. Use in a ``with`` block."""
 
-    def __init__(self, handler: str, memory_mb: int = 192, log_dir: Path | None = None):
+    def __init__(self, handler: str, memory_mb: int = 192, log_dir: Path | None = None, cold_s: float = PATIENCE_S):
         self.outcomes: queue.SimpleQueue[Invocation] = queue.SimpleQueue()
-        function = Function(f"{HANDLERS}.{handler}", memory_mb, 60.0, PATIENCE_S)
+        function = Function(f"{HANDLERS}.{handler}", memory_mb, 60.0, cold_s)
         cluster = clusters.connect("auto")
         self.launcher = RayLauncher(function, limit=4, on_done=self.outcomes.put, log_dir=log_dir, cluster=cluster)
 
@@ -76,9 +76,8 @@ def test_actor_that_dies_ends_its_invocation_and_the_next_gets_another(joined: S
     assert driven.outcomes.empty()
 
 
-def test_actor_without_a_place_is_a_refusal_to_shrink_at(joined: SimulatedRay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launchers, "PLACE_S", 0.5)
-    with Driven("echo", memory_mb=int(1.5 * CPUS * launchers.MB_PER_CPU)) as driven:
+def test_actor_without_a_place_is_a_refusal_to_shrink_at(joined: SimulatedRay) -> None:
+    with Driven("echo", memory_mb=int(1.5 * CPUS * launchers.MB_PER_CPU), cold_s=0.5) as driven:
         driven.launcher.invoke({}, "r")
         outcome = driven.outcome()
     assert (outcome.error, outcome.billed_ms, outcome.max_memory_mb) == (THROTTLED, 0, 0)
