@@ -35,7 +35,7 @@ from siafu.metrics import SPLITS, counts, scores
 from siafu.models.staged import FEATURES
 from siafu.shards import ShardSet
 from siafu.sparse import Array
-from siafu.tasks import Lane
+from siafu.tasks import Lane, TaskId
 from siafu.training_state import TrainingState
 from tests import reference
 from tests.fleet import Faults, Fleet
@@ -733,6 +733,20 @@ def test_so_many_of_a_servers_intervals_may_run_ahead(fleet: Build, ahead: float
     run.train()
     for partition in run.partitions:
         assert partition.schedulers[Lane.TRAIN].max_ahead == most
+
+
+def test_an_evaluation_comes_behind_the_training_of_the_next_epoch_and_before_that_of_the_one_after(
+    fleet: Build,
+) -> None:
+    (partition,) = fleet({"data.parts": 1}).partitions
+    tasks = [
+        TaskId(Lane.TRAIN, 3, 0, 5),
+        TaskId(Lane.TRAIN, 3, 1, 5),
+        TaskId(Lane.EVAL, 2, 0, 0),
+        TaskId(Lane.EVAL, 2, 0, 1),
+        TaskId(Lane.TRAIN, 4, 0, 0),
+    ]
+    assert sorted(reversed(tasks), key=partition._priority) == tasks
 
 
 def test_layer_0_is_aggregated_once_for_both_lanes(fleet: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -324,6 +324,8 @@ def test_e3_sums_of_a_peer_that_is_ahead_are_kept_and_not_shared():
         values = gradient(0, 0, layer).tensors
         tensors = {f"0:0/{name}": value for name, value in values.items()}
         assert replica.handle(PEER, wire.PartialSums(1, 0, layer, ("0:0",), tensors, False)) == []
+        assert replica.handle(PEER, wire.PartialSums(1, 0, layer, ("0:0",), tensors, False)) == []
+    assert replica.duplicates == {"PartialSums": len(LAYERS)}
     push(replica, 0, 1)
     sends = report(replica, 0, intervals=(0, 1))
     assert [send.message.nodes for send in sends if send.to == PEER] == [("0:1",)] * 2

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from graph_server.lambdas.workforce import LEAST_COHORT, START_S, Workforce
 
 
@@ -46,3 +48,30 @@ def test_invocations_are_in_vain_only_since_the_service_last_let_one_run():
     assert workforce.in_vain_for(110.0) == 100.0
     workforce.ended(name, 100.0, ran=True)
     assert workforce.in_vain_for(110.0) == 10.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tallies_are_what_counting_the_workers_gives(seed: int) -> None:
+    rng = random.Random(seed)
+    workforce = Workforce("w", 12, None, random.Random(seed))
+    for step in range(200):
+        now, known = float(step), workforce.names
+        if not known or rng.random() < 0.3:
+            workforce.ask(rng.randint(1, 3), 0, now)
+        else:
+            name, event = rng.choice(known), rng.randrange(5)
+            if event == 0:
+                workforce.pulled(name)
+            elif event == 1:
+                workforce.retire(name)
+            elif event == 2:
+                workforce.left(name, now)
+            elif event == 3:
+                workforce.ended(name, now, ran=rng.random() < 0.5)
+            else:
+                workforce.tick(now + rng.choice([0.0, START_S]))
+        alive = list(workforce._alive.values())
+        assert workforce.num_starting == sum(state.is_starting for state in alive)
+        assert workforce._num_off == sum(state.is_off for state in alive)
+        assert workforce._num_leaving == sum(state.is_leaving for state in alive)
+        assert workforce._num_working == sum(state.works for state in alive)

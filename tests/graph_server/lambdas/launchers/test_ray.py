@@ -14,11 +14,10 @@ import pytest
 
 from graph_server.lambdas.invoke_errors import THROTTLED, Next, judge
 from graph_server.lambdas.launchers import ray as launchers
-from graph_server.lambdas.launchers.ray import RayLauncher, share_of
+from graph_server.lambdas.launchers.ray import RayLauncher
 from lambda_funcs.invocation import Function, Invocation
 from siafu import ray_cluster as clusters
 from siafu.config import Config
-from siafu.errors import ConfigError
 from tests.simulated_ray import CPUS, SimulatedRay
 
 pytestmark = pytest.mark.long  # the cluster takes seconds to start
@@ -100,22 +99,3 @@ def test_limit_is_the_graph_servers_share_of_the_cluster(joined: SimulatedRay, t
     launcher = RayLauncher.make(config, 0, 100, lambda outcome: None, tmp_path)
     launcher.close()
     assert 1 <= launcher.limit <= 3 * CPUS // 2  # Ray's count of what is free lags behind the test before
-
-
-@pytest.mark.parametrize(
-    ("free", "memory_mb", "parts", "expected"),
-    [
-        ({"CPU": 2.0, "memory": 64 << 30}, 1769, 1, 2),
-        ({"CPU": 2.0, "memory": 64 << 30}, 192, 2, 9),
-        ({"CPU": 64.0, "memory": 1 << 30}, 512, 1, 2),
-    ],
-)
-def test_graph_servers_share_the_room_that_is_left(
-    free: dict[str, float], memory_mb: int, parts: int, expected: int
-) -> None:
-    assert share_of(free, memory_mb, parts) == expected
-
-
-def test_cluster_without_room_for_an_environment_each_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"has 0 processors .* room for 0 environments of 192 MB; 2 graph servers"):
-        share_of({"memory": 64 << 30}, 192, 2)
