@@ -746,7 +746,7 @@ def test_an_evaluation_comes_behind_the_training_of_the_next_epoch_and_before_th
         TaskId(Lane.EVAL, 2, 0, 1),
         TaskId(Lane.TRAIN, 4, 0, 0),
     ]
-    assert sorted(reversed(tasks), key=partition._priority) == tasks
+    assert sorted(tasks[::-1], key=partition._priority) == tasks
 
 
 def test_layer_0_is_aggregated_once_for_both_lanes(fleet: Build, monkeypatch: pytest.MonkeyPatch) -> None:
