@@ -23,13 +23,13 @@ from run_coordinator import (
 from run_coordinator.actions import Status
 from run_coordinator.epoch_calls import OnEpoch
 from run_coordinator.lambda_emulator import lambda_site
+from run_coordinator.meter import Meter
 from run_coordinator.run import Run
 from siafu import extras, model_file, progress, run_files
 from siafu.checkpoints import TrainingState
 from siafu.config import Config
 from siafu.errors import ConfigError, DatasetError
 from siafu.models import Model, ModelSpec
-from siafu.pricing.meter import Meter
 from siafu.run_files import Result, Trained
 from siafu.shards import ShardSet
 

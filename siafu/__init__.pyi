@@ -1,4 +1,4 @@
-"""What editors and type checkers know of ``siafu``. Made by ``python -m run_coordinator.stub``."""
+"""What editors and type checkers know of ``siafu``. Made by ``make pages``."""
 
 import os
 from collections.abc import Callable, Mapping

@@ -15,26 +15,13 @@ import pytest
 
 import siafu
 from benchmarks.__main__ import PROGRAM as BENCHMARKS
-from siafu import settings_page
 from siafu.__main__ import SIAFU, Program, _parse
+from tests.test_imports import ROOMS
+from website import settings_page
 
 ROOT = Path(__file__).parent.parent
 OUTSIDE = [ROOT / name for name in ("README.md", "SECURITY.md", "examples/README.md")]
 PAGES = sorted([*OUTSIDE, *(ROOT / "docs").rglob("*.md")])
-
-ROOMS = (
-    "siafu",
-    "graph_data",
-    "graph_server",
-    "param_server",
-    "lambda_funcs",
-    "run_coordinator",
-    "cost_planner",
-    "infra",
-    "gpu_baselines",
-    "benchmarks",
-    "website",
-)
 
 
 def commands(program: str) -> Iterator[tuple[str, str]]:
@@ -125,7 +112,7 @@ def anchors(text: str) -> set[str]:
 
 def test_the_page_of_settings_is_that_of_the_code() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
-    assert page == settings_page.page(), "python -m siafu.settings_page > docs/settings.md"
+    assert page == settings_page.page(), "make pages"
 
 
 @pytest.mark.parametrize("room", ROOMS)

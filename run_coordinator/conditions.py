@@ -1,7 +1,7 @@
 """Which settings have an effect in a run: a value without effect is refused, not silently accepted. Pure.
 
-A value that is the default is never refused: it asks for nothing. ``tests/siafu/test_conditions.py`` has the keys that
-need no condition, so that a new setting is not forgotten.
+A value that is the default is never refused: it asks for nothing. ``tests/run_coordinator/test_conditions.py`` has the
+keys that need no condition, so that a new setting is not forgotten.
 """
 
 from __future__ import annotations

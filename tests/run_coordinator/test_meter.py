@@ -1,4 +1,4 @@
-"""What a run has cost so far. Rules are those of ``siafu.pricing.meter``."""
+"""What a run has cost so far. Rules are those of ``run_coordinator.meter``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from run_coordinator.meter import Meter
 from siafu.config import Config
 from siafu.errors import PriceUnknown
 from siafu.pricing import cost
-from siafu.pricing.meter import Meter
 
 GB_S = 0.0000133334  # arm
 REQUEST = 0.0000002
