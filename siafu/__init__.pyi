@@ -155,7 +155,7 @@ def train(
     security: encryption and keys on every connection; auto: on, except on loopback
     lambdas: environments per graph server; 0: the autotuner decides
     lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
-    lambda_on: where Lambdas run: local, localstack, aws or ray
+    lambda_on: where Lambdas run: local, localstack, aws, ray
     run_dir: run directory; empty: runs/<date>-<name>
     trace: write start and end of every task to trace-<server>.jsonl
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
@@ -298,7 +298,7 @@ def repeat(
     security: encryption and keys on every connection; auto: on, except on loopback
     lambdas: environments per graph server; 0: the autotuner decides
     lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
-    lambda_on: where Lambdas run: local, localstack, aws or ray
+    lambda_on: where Lambdas run: local, localstack, aws, ray
     run_dir: run directory; empty: runs/<date>-<name>
     trace: write start and end of every task to trace-<server>.jsonl
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
@@ -440,7 +440,7 @@ def search(
     security: encryption and keys on every connection; auto: on, except on loopback
     lambdas: environments per graph server; 0: the autotuner decides
     lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
-    lambda_on: where Lambdas run: local, localstack, aws or ray
+    lambda_on: where Lambdas run: local, localstack, aws, ray
     run_dir: run directory; empty: runs/<date>-<name>
     trace: write start and end of every task to trace-<server>.jsonl
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
@@ -517,7 +517,7 @@ def resume(
     backend: where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu
     lambdas: environments per graph server; 0: the autotuner decides
     lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
-    lambda_on: where Lambdas run: local, localstack, aws or ray
+    lambda_on: where Lambdas run: local, localstack, aws, ray
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
     checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
     keep: number of newest checkpoints to keep

@@ -203,6 +203,7 @@ def name(path: Path) -> str:
 TABLES = {
     "siafu/__init__.py": "the public names",
     "siafu/__main__.py": "the verbs",
+    "siafu/places.py": "PLACES: their launchers",
     "siafu/checkpoints.py": "MIRRORS: where checkpoints are copied to",
     "run_coordinator/api.py": "a run on a deployment, which one of its machines coordinates",
     "run_coordinator/doctor.py": "whether LocalStack is installed",

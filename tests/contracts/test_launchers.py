@@ -18,7 +18,6 @@ from typing import Any, get_args
 
 import pytest
 
-from graph_server.lambdas import launchers
 from lambda_funcs.invocation import Function
 from lambda_funcs.local_pool import Invocation, LocalPool
 from run_coordinator.doctor import EXTRAS
@@ -421,8 +420,8 @@ def test_function_imports_siafu_wherever_the_launcher_was_started(
     assert json.loads(start("imports_ours").call().payload) == "siafu.errors"
 
 
-def test_a_place_is_a_row_of_facts_a_row_of_launchers_and_a_value_of_the_setting():
-    assert list(PLACES) == list(launchers.LAUNCHERS) == list(get_args(Where))
-    for name, path in launchers.LAUNCHERS.items():
-        assert find_spec(path.partition(":")[0]), name
-        assert PLACES[name].extra in ("", *EXTRAS)
+def test_a_place_is_a_row_of_facts_and_a_value_of_the_setting():
+    assert list(PLACES) == list(get_args(Where))
+    for name, place in PLACES.items():
+        assert find_spec(place.launcher.partition(":")[0]), name
+        assert place.extra in ("", *EXTRAS)
