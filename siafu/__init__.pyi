@@ -553,12 +553,12 @@ def train_baseline(
     lr: float = ...,
     weight_decay: float = ...,
     seed: int = ...,
-    target_acc: float = ...,
     eval_every: int = ...,
+    target_acc: float = ...,
     patience: int = ...,
     stop_on: Literal["score", "loss", "both"] = ...,
-    checkpoint_every: int = ...,
     run_dir: str | os.PathLike[str] = ...,
+    checkpoint_every: int = ...,
     ranks: int = ...,
     device: Literal["auto", "cpu", "cuda"] = ...,
     transport: Literal["auto", "gloo", "nccl"] = ...,
@@ -624,12 +624,12 @@ def train_baseline(
     lr: learning rate
     weight_decay: L2 penalty added to the gradient, as torch.optim does
     seed: seed of initial weights and dropout masks
-    target_acc: stop at this validation accuracy; 0: never
     eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
+    target_acc: stop at this validation accuracy; 0: never
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
     stop_on: validation result that decides patience and the best epoch
-    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
     run_dir: run directory; empty: runs/<date>-<name>
+    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
     ranks: number of processes; each uses a GPU if there is one
     device: auto: cuda if there is a GPU
     transport: auto: nccl if every rank has its own GPU, else gloo
