@@ -134,8 +134,7 @@ def test_what_goes_on_what_is_over_and_what_was_planned_have_one_price():
     goes_on = core.cost(1000.0)
     core.last_word(0, {"invocations": 3, "gb_s": 7.5, "init_ms": 1500.0}, 1000.0)
     over = core.cost(1000.0)
-    # of 1 GB
-    planned = cost.predicted(core.config, seconds=900, invocations=3, invocation_s=2.0, cold_starts=3, init_s=0.5)
+    planned = cost.of_run(core.config, requests=3, gb_s=3 * (0.5 + 2.0), init_gb_s=3 * 0.5, seconds=900)  # of 1 GB
     assert goes_on == over
     assert over.amounts == pytest.approx(planned.amounts)
     assert over.parts == pytest.approx(planned.parts)
