@@ -9,11 +9,13 @@ from difflib import get_close_matches
 from glob import has_magic
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_plus, urlencode
 
 from graph_data import published
 from graph_data.archives.formats import recognised
+from graph_data.sources.beside import TOLD
 from graph_data.sources.columns import LISTED, SUFFIXES, file_and_columns, files_of, missing, path_and_options
 from graph_data.sources.randomrows import random_width
 from graph_data.sources.sizes import SMALL, Sizes, guessed
@@ -22,7 +24,8 @@ from siafu.graph import Graph
 
 #: Kind -> function of the rest of the name, which loads the graph; "KIND" and "KIND:REST" name a source. Its module may
 #: have three more functions of the same argument: ``parse`` -> an ``EdgeList``, or the like, where edges can be read a
-#: block at a time, again and again; ``sizes`` -> ``Sizes``, told without reading; ``files``: those of a folder.
+#: block at a time, again and again; ``sizes`` -> ``Sizes``, told without reading; ``files``: those of a folder. And it
+#: may have FLAGS: those of ``graph_data.source_flags`` that are its options, if they are not those of ``beside.TOLD``.
 SOURCES = {
     "archive": "graph_data.archives.formats:load",
     "bsnap": "graph_data.sources.bsnap:load",
@@ -77,10 +80,19 @@ class Source(NamedTuple):
             return list(files)
         return [Path(path_and_options(self.argument)[0])] if self.kind in ENDINGS.values() else []
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Options that flags may set."""
+        found: tuple[str, ...] = getattr(self._module(), "FLAGS", TOLD)
+        return found
+
     def _ask(self, what: str) -> Any:
         """What the kind's module says of the argument; None if it has no such function."""
-        function = getattr(import_module(SOURCES[self.kind].partition(":")[0]), what, None)
+        function = getattr(self._module(), what, None)
         return None if function is None else function(self.argument)
+
+    def _module(self) -> ModuleType:
+        return import_module(SOURCES[self.kind].partition(":")[0])
 
 
 def _named_by_options(argument: str) -> Iterator[Path]:
