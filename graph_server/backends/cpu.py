@@ -35,6 +35,8 @@ Run = Generator[Question, Answer | None, TaskResult]  # of one task; it asks a p
 
 
 class CpuBackend:
+    invoker = ""
+
     def __init__(
         self, spec: ModelSpec, name: str, clock: Callable[[], float], ops: TensorOps = arithmetic, parts: int = PARTS
     ):
@@ -89,6 +91,10 @@ class CpuBackend:
     @property
     def in_flight(self) -> int:
         return len(self._open)
+
+    @property
+    def num_workers(self) -> int:
+        return 0
 
     @property
     def usage(self) -> dict[str, float]:
