@@ -153,9 +153,7 @@ def carry_out(
         lambda_site(config, run_dir) as site,
     ):
         run_directory.write_manifest(run_dir, site.config, shards)
-        result, weights_of = launch.run(
-            site.config, shards, shards.path.resolve(), run_dir, on_status, site.check, before
-        )
+        result, weights_of = launch.run(site.config, shards, run_dir, on_status, site.check, before)
         site.ended(int(result["lambda"].get("invocations", 0)))
     epoch_of = {"best": result["kept"]["epoch"] if result["kept"] else result["epochs"], "final": result["epochs"]}
     data = json.dumps(dict(shards.manifest.fingerprint))

@@ -106,7 +106,7 @@ def place(request: pytest.FixtureRequest, shards: ShardSet, tmp_path_factory: py
 
 @contextmanager
 def local(shards: ShardSet, folder: Path) -> Iterator[Make]:
-    yield lambda config, run_dir, run_id: hosts.build(config, run_dir, shards.path, run_dir / "config.toml", run_id)
+    yield lambda config, run_dir, run_id: hosts.build(config, run_dir, shards.path, run_id)
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def _on_machines(mailbox: Mailbox, shards: ShardSet, config: Config, run_dir: Pa
     Place(mailbox.bucket, run, shards.manifest.digest, "127.0.0.1", endpoint=mailbox.endpoint, poll_s=POLL_S).write(
         run_dir
     )
-    return hosts.build(config, run_dir, shards.path, run_dir / "config.toml", run_id)
+    return hosts.build(config, run_dir, shards.path, run_id)
 
 
 PLACES: dict[str, Callable[[ShardSet, Path], AbstractContextManager[Make]]] = {"local": local, "aws": aws, "ray": local}
