@@ -37,7 +37,8 @@ from siafu.wire import RUN_ID_BYTES, Hello, Refused, Stop
 from tests.infra.deployment import POLL_S, Deployment, bucket
 from tests.toy_graphs import random_graph
 
-HOSTS = ("local", "aws", pytest.param("ray", marks=pytest.mark.long))  # a cluster takes long to start
+#: A cluster takes long to start.
+HOSTS = [pytest.param(name, marks=[pytest.mark.long] * (name == "ray")) for name in hosts.HOSTS]
 PATIENCE_S = 120.0
 G0, G1, Q0 = graph_server(0), graph_server(1), param_server(0)
 
