@@ -135,6 +135,7 @@ def test_one_width_serves_every_hidden_layer(layers, hidden, widths):
 
 # --- what is refused --------------------------------------------------------------------------------------------------
 
+
 def names(section: type, key: str) -> str:
     """Of a table's lines, one more of which changes nothing here."""
     return ", ".join(get_args(types_of(section)[key]))
