@@ -17,6 +17,7 @@ import os
 import platform
 import runpy
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -171,6 +172,8 @@ class BuildKernels(build_ext):
         return str(Path(*fullname.split("."))) + ".so"
 
     def run(self) -> None:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background: Ctrl-C ends compilers too
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         self._in_place = bool(self.inplace)  # setuptools builds elsewhere all the same, and copies at its end
         try:
             with turn():

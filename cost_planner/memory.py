@@ -24,7 +24,7 @@ from siafu.machine import num_environments, num_threads
 from siafu.models import Model, ModelSpec
 from siafu.shards import Manifest, PartitionEntry
 from siafu.tasks import TENSOR_KINDS, Lane, Program, is_of_edges
-from siafu.tensor_task import KEPT_VERSIONS
+from siafu.tensor_task import KEPT_VERSIONS, versions_kept
 
 GRAPH_SERVERS, PARAM_SERVERS, LAMBDAS, LAUNCHER = (
     "graph servers",
@@ -172,6 +172,7 @@ def _graph_server(
     on_server, on_card = config.servers.backend != "lambda", config.servers.backend == "gpu"
     # What layer 0 is made from is gone before the first row is published.
     at_work = tables + int(FRAGMENTATION * slots) + TEMPORARIES * threads * rows_per_task * widest * itemsize
+    held = versions_kept(config.train.staleness) + 2 * threads  # weights, and as large gradients
     return [
         Part(GRAPH_SERVERS, "shard, mapped", _mapped_bytes(model, manifest, entry, programs)),
         Part(
@@ -188,7 +189,7 @@ def _graph_server(
         Part(GRAPH_SERVERS, "published rows", tables),
         Part(GRAPH_SERVERS, "rows between steps", max(at_work, making) - tables),
         Part(GRAPH_SERVERS, "factors and places", _vertex_bytes(entry, itemsize)),
-        Part(GRAPH_SERVERS, "weights and gradients", (KEPT_VERSIONS + 2 * threads) * weights if on_server else 0),
+        Part(GRAPH_SERVERS, "weights and gradients", held * weights if on_server else 0),
         Part(GRAPH_SERVERS, "buffers of products", _blas_bytes(config, manifest) if on_server else 0),
     ]
 

@@ -19,7 +19,7 @@ from gpu_baselines.clock import PHASES
 from gpu_baselines.group import Group
 from gpu_baselines.run import Method
 from siafu.errors import DatasetError
-from siafu.run_files import Evaluation
+from siafu.run_files import Evaluation, write_whole
 from siafu.stopping import Stopping
 
 FOLDER, WHOLE = "checkpoint-{epoch}", "whole.json"
@@ -54,13 +54,14 @@ def save(
         tensors |= {f"best.{name}": torch.from_numpy(np.array(W)) for name, W in best.items()}
     try:
         folder.mkdir(exist_ok=True)
-        save_file(tensors, folder / f"rank-{group.rank}.safetensors")
+        file = folder / f"rank-{group.rank}.safetensors"
+        save_file(tensors, file)
+        with open(file, "rb") as written:
+            os.fsync(written.fileno())  # before older ones go
         group.barrier()
         if not group.rank:
             text = json.dumps({"progress": asdict(progress), "stopping": _finite(vars(stopping)), "ranks": group.size})
-            beside = folder / f".{WHOLE}"
-            beside.write_text(text)
-            os.replace(beside, folder / WHOLE)
+            write_whole(folder / WHOLE, text.encode())
             for old in run_dir.glob(FOLDER.format(epoch="*")):
                 if old != folder:
                     shutil.rmtree(old, ignore_errors=True)

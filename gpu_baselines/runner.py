@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -230,6 +229,4 @@ def _cut_metrics(file: Path, epoch: int) -> None:
     text = file.read_text() if file.is_file() else ""
     lines = text[: text.rfind("\n") + 1].splitlines()
     kept = [line for line in lines if json.loads(line).get("epoch", 0) <= epoch]
-    beside = file.with_name(f".{file.name}")
-    beside.write_text("".join(f"{line}\n" for line in kept))
-    os.replace(beside, file)
+    run_files.write_whole(file, "".join(f"{line}\n" for line in kept).encode())

@@ -120,7 +120,7 @@ def convert(
     except BaseException as error:
         shutil.rmtree(folder)
         if isinstance(error, OSError):
-            raise DatasetError(f"{folder}: cannot be written: {error.strerror}") from None
+            raise DatasetError(f"{folder}: cannot be written: {error.strerror or error}") from None
         raise
     return written
 

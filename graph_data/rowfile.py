@@ -15,20 +15,28 @@ from siafu.npy import read_header
 from siafu.sparse import Array
 
 
+def check_file(path: Path) -> None:
+    """Raises: DatasetError for a folder, and for a pipe or device, which has no end or gives its bytes once."""
+    if path.exists() and not path.is_file():
+        raise DatasetError(f"{path}: is a {'folder' if path.is_dir() else 'pipe or device'}, must be a file")
+
+
 class RowFile:
     """The array of a ``.npy`` file; slices of its rows are read when asked for."""
 
     def __init__(self, path: Path) -> None:
         """Raises: DatasetError if it is no such file, or shorter than its header says."""
         self.path = path
+        check_file(path)
         try:
             with path.open("rb") as stream:
                 found = read_header(stream)
         except (OSError, ValueError) as error:
             raise DatasetError(f"{path}: not a readable .npy file ({error})") from None
         self.shape, self.dtype, self._offset = found.shape, found.dtype, found.offset
-        if not self.shape or (found.fortran and len(self.shape) > 1):
-            raise DatasetError(f"{path}: must be an array of numbers with its rows one after another (C order)")
+        self._by_column = found.fortran and len(self.shape) > 1  # as numpy saves a DataFrame's values, or x.T
+        if not self.shape or (self._by_column and len(self.shape) > 2):
+            raise DatasetError(f"{path}: is an array of {len(self.shape)} axes, must be rows of numbers")
         self._row = math.prod(self.shape[1:])  # values
         if path.stat().st_size < found.file_bytes:
             raise DatasetError(f"{path}: {path.stat().st_size} bytes, must be {found.file_bytes} by its header")
@@ -42,10 +50,20 @@ class RowFile:
 
     def __getitem__(self, rows: slice) -> Array:
         start, stop, _ = rows.indices(len(self))
+        if self._by_column:
+            return self._of_columns(start, max(start, stop))
         count = max(0, stop - start) * self._row
         offset = self._offset + start * self._row * self.dtype.itemsize
         flat = np.fromfile(self.path, self.dtype, count, offset=offset)
         return flat.reshape(max(0, stop - start), *self.shape[1:])
+
+    def _of_columns(self, start: int, stop: int) -> Array:
+        out = np.empty((stop - start, self._row), self.dtype)
+        with self.path.open("rb") as stream:
+            for column in range(self._row):
+                stream.seek(self._offset + (column * len(self) + start) * self.dtype.itemsize)
+                out[:, column] = np.fromfile(stream, self.dtype, stop - start)
+        return out
 
 
 def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:

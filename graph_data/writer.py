@@ -47,13 +47,14 @@ class ShardWriter:
 
     def __init__(self, out: str | os.PathLike[str]) -> None:
         self.out = Path(out)
-        self._folder = self.out.parent / f".{self.out.name}.{uuid.uuid4().hex}"
+        self._real = Path(os.path.realpath(out))  # a link to another disk stays a link
+        self._folder = self._real.with_name(f".{self._real.name}.{uuid.uuid4().hex}")
         self.entries: list[PartitionEntry] = []  # the only state that changes
 
     def __enter__(self) -> ShardWriter:
-        if self.out.exists() and not _replaceable(self.out):
-            raise DatasetError(f"{self.out}: exists and is not a prepared graph, so it is not overwritten")
         try:
+            if self._real.exists() and not _replaceable(self._real):
+                raise DatasetError(f"{self.out}: exists and is not a prepared graph, so it is not overwritten")
             self._folder.mkdir(parents=True)
         except OSError as error:
             raise DatasetError(f"{self.out}: cannot be written: {error.strerror}") from None
@@ -113,13 +114,13 @@ class ShardWriter:
         manifest = replace(manifest, files=beside)
         manifest = replace(manifest, fingerprint=fingerprint(ShardSet(self._folder, manifest)))
         write_manifest(self._folder, manifest)
-        if self.out.exists():
+        if self._real.exists():
             old = self._folder.with_name(self._folder.name + ".old")
-            self.out.rename(old)
-            self._folder.rename(self.out)
+            self._real.rename(old)
+            self._folder.rename(self._real)
             shutil.rmtree(old)
         else:
-            self._folder.rename(self.out)
+            self._folder.rename(self._real)
         return ShardSet(self.out, manifest)
 
 

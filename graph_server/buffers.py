@@ -57,17 +57,17 @@ class Store(Protocol):
 
 
 class TableStore:
-    """Rows that are gathered by a weighted sum."""
+    """Rows that are gathered by a weighted sum. ``threads``: that one write may use."""
 
-    def __init__(self, num_rows: int, width: int, storage: str):
-        self.table, self.storage = Table(num_rows, width, storage), storage
+    def __init__(self, num_rows: int, width: int, storage: str, threads: int = 1):
+        self.table, self.storage, self.threads = Table(num_rows, width, storage), storage, threads
 
     @property
     def travelling(self) -> tuple[int, np.dtype[Any]]:
         return self.table.width, BFLOAT16 if self.storage == "bfloat16" else np.dtype(self.storage)
 
     def write(self, place: Index, rows: Array, scale: Array | None = None) -> None:
-        self.table.write(place, rows, scale)
+        self.table.write(place, rows, scale, threads=self.threads)
 
     def read(self, place: Index) -> Array:
         return self.table.read(place)
@@ -77,7 +77,8 @@ class TableStore:
         return kernels.to_bfloat16(rows) if self.storage == "bfloat16" else rows
 
     def paste(self, place: Index, rows: Array) -> None:
-        self.table.write(place, ops.real(rows, np.dtype(np.float64 if self.storage == "float64" else np.float32)))
+        real = np.dtype(np.float64 if self.storage == "float64" else np.float32)
+        self.table.write(place, ops.real(rows, real), threads=self.threads)
 
 
 class PublishedSlot:
@@ -177,5 +178,7 @@ class PublishedSlot:
                     self.store.write(place, self._history[place])
 
     def oldest(self, intervals: Array, epoch: int) -> int:
-        """By how many epochs the oldest rows of these intervals trail ``epoch``; 0 if none does."""
-        return max(0, epoch - int(self.epoch_of[intervals].min(initial=epoch)))
+        """By how many epochs the oldest rows of these intervals trail ``epoch``; 0 if none does. Rows that nobody has
+        written yet are of the epoch before the first, also in a run that goes on."""
+        oldest = int(self.epoch_of[intervals].min(initial=epoch))
+        return max(0, epoch - (oldest if oldest >= 0 else max(oldest, self._first - 1)))

@@ -428,7 +428,7 @@ class Partition:
                 following,
                 counted_as,
                 lambda: slot.may_read(reads, task.epoch),
-                (task.lane, task.pc),
+                (task.lane, task.pc, task.interval),
             )
         ]
 
@@ -505,7 +505,7 @@ class Partition:
                 then,
                 counted_as=name_of(task.lane, step.kind),
                 may_begin=lambda: slot.may_write(task.interval, task.epoch),
-                like=(task.lane, task.pc),
+                like=(task.lane, task.pc, task.interval),
             )
         ]
 
@@ -573,7 +573,7 @@ class Partition:
                 task,
                 name_of(task.lane, step.kind),
                 may_begin=lambda: slot.may_read(reads, task.epoch),
-                like=(task.lane, task.pc),
+                like=(task.lane, task.pc, task.interval),
             )
         ]
 
@@ -620,7 +620,7 @@ class Partition:
             lambda: lambda: self.evaluation.tally(outputs, start, stop, pairs),
             then,
             counted_as=counted_as,
-            like="count",
+            like=("count", task.interval),
         )
 
     def _update(self, task: TaskId) -> list[Action]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib import import_module
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,10 @@ logger = logging.getLogger(__name__)
 
 TICK_S = 0.1
 #: A computation that took less the last time is done on the server's own thread: a pool thread would be told of it, and
-#: tell of it, for as long (docs/adr/0041). Then messages are looked at again after so long.
-SHORT_S, SHORTS_S = 2e-4, 2e-3
+#: tell of it, for as long (docs/adr/0041).
+SHORT_S = 2e-4
+#: After so long of what is here to be done, messages are looked at again.
+TURN_S = 2e-3
 #: Bytes that any message of a worker may have.
 _LEAST_LIMIT = 16 << 20
 
@@ -99,7 +101,7 @@ class Server:
         presence = Presence(self.hub, self.config, self._usage)
         ticked = time.monotonic()
         while True:
-            for sender, message in presence.poll(0 if self._short else TICK_S):
+            for sender, message in presence.poll(0 if self._has_work else TICK_S):
                 match message:
                     case Stop():
                         return self._leave()
@@ -161,17 +163,22 @@ class Server:
         return self.partition.perform(then())
 
     def _take_events(self) -> None:
-        """What pool threads and the launcher have handed over, and short computations, with all that follows."""
-        until = time.monotonic() + SHORTS_S
-        while True:
-            try:
+        """What pool threads and the launcher have handed over, and short computations, in turn and with all that
+        follows. For ``TURN_S``: threads may hand over more than is taken in, and messages would wait."""
+        until = time.monotonic() + TURN_S
+        while self._has_work:
+            if not self._events.empty():
                 then, arguments = self._events.get_nowait()
-            except Empty:
-                if not self._short or time.monotonic() > until:
-                    return
+                self._do(then(*arguments))
+            if self._short:
                 action = self._short.popleft()
-                then, arguments = self._computed, (action, *_timed(action.work))
-            self._do(then(*arguments))
+                self._do(self._computed(action, *_timed(action.work)))
+            if time.monotonic() > until:
+                return
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._short) or not self._events.empty()
 
     # --- coming and going ---------------------------------------------------------------------------------------------
 
@@ -185,7 +192,8 @@ class Server:
         cut = 0
         if self._invoker is not None:
             cut = self._invoker.leave(self._poll)
-            self._take_events()
+            while not self._events.empty():
+                self._take_events()
         self._flush_trace()
         usage = {**self.partition.usage, **self.hub.counts, **({"cut": cut} if cut else {})}
         self.hub.send(COORDINATOR, Stopped("graph_server", self.index, json.dumps(usage)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import json
@@ -91,8 +92,8 @@ def conduct(
     before: Callable[[Model], TrainingState | None] = lambda model: None,
     on_epoch: OnEpoch | None = None,
 ) -> Run:
-    """Trains on shards. ``run_dir``: of the run that goes on, from the state that
-    ``before`` gives; None: one is made."""
+    """Trains on shards. ``run_dir``: of the run that goes on, which the caller has to itself
+    (``run_directory.alone``), from the state that ``before`` gives; None: one is made."""
     shards = ShardSet.open(shards_path)
     on_status(Status(phase="starting", notes=shards.notes()))
     resolved = prepared.fit(config, shards)
@@ -105,12 +106,14 @@ def conduct(
     do = _far_away() if far else functools.partial(carry_out, before=state)
     told = resolved.replace({"run.loggers": ()}) if far else resolved  # there, nobody has their packages
     is_new = run_dir is None and not (resolved.run.dir and Path(resolved.run.dir).exists())
+    alone: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if run_dir is None:
         run_dir = run_directory.made(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
+        alone = alone if far else run_directory.alone(run_dir)
     try:
         run_directory.keep_beside(run_dir, shards)
         calls = epoch_calls.Calls(on_epoch, run_dir, resolved.train, state.version if state else 0)
-        with epoch_calls.as_raised():
+        with alone, epoch_calls.as_raised():
             with live_status.kept(run_dir, calls.beside(on_status)) as tell:
                 trained = do(told, shards, run_dir, tell)
             result: Result = {**trained, **run_directory.told_of_graph(shards), "run_dir": str(run_dir)}
@@ -145,13 +148,9 @@ def carry_out(
     before: TrainingState | None = None,
 ) -> Trained:
     """Trains, with this process as coordinator; what it comes to. The models, and all that a run leaves, are in
-    ``run_dir``. ``before``: what it goes on from."""
+    ``run_dir``, which the caller has to itself. ``before``: what it goes on from."""
     spec = ModelSpec.of(config, shards.manifest)
-    with (
-        run_directory.alone(run_dir),
-        run_directory.reads(shards.path),
-        lambda_site(config, run_dir) as site,
-    ):
+    with run_directory.reads(shards.path), lambda_site(config, run_dir) as site:
         run_directory.write_manifest(run_dir, site.config, shards)
         result, weights_of = launch.run(site.config, shards, run_dir, on_status, site.check, before)
         site.ended(int(result["lambda"].get("invocations", 0)))

@@ -31,7 +31,7 @@ import numpy as np
 from run_coordinator.actions import Action, Record, Save, Status
 from run_coordinator.epoch_totals import Ledger
 from run_coordinator.meter import LIMITS, Meter
-from run_coordinator.reports import arithmetic, check, error_of, lanes, links, of_lambda, processors, total
+from run_coordinator.reports import arithmetic, check, error_of, lanes, links, of_lambda, outlasts, processors, total
 from run_coordinator.states import States, state_message
 from run_coordinator.usage import Usages
 from siafu import __version__, run_files
@@ -207,7 +207,8 @@ class Coordinator:
                 if sender.role == "graph_server":  # a parameter server has none, and may have the same index
                     self.usages.last_word(message, now)
             case Failed():
-                self._left.add(sender)
+                if not outlasts(message):
+                    self._left.add(sender)
                 raise error_of(message)
         return []
 
@@ -380,11 +381,14 @@ class Coordinator:
         return [Record({"event": "stop", "reason": reason, "usd": self.meter.cost(now).usd})] if self.at_limit else []
 
     def _break_off(self) -> list[Action]:
-        """One parameter server is asked: of the others some may have stepped further."""
+        """One parameter server is asked: of the others some may have stepped further. A run that went on from before
+        its best evaluation has no such weights until it comes by again."""
         if param_server(0) not in self._ready:
             return []
-        best = [("best", 0)] if self.ledger.best else []
-        return [*self._ask([("latest", 0), *best]), *self._ask_to_keep()]
+        best = self.ledger.best
+        is_to_come = best is not None and self.before is not None and best["epoch"] > len(self.ledger.losses)
+        asked = [("latest", 0)] if best is None or is_to_come else [("latest", 0), ("best", 0)]
+        return [*self._ask(asked), *self._ask_to_keep()]
 
     def _ask_to_keep(self) -> list[Send]:
         """For the state that a later run can go on from."""
@@ -418,8 +422,16 @@ class Coordinator:
         )
 
     def gone_on(self, state: TrainingState, now: float) -> TrainingState:
-        """The state with what was spent since: failures and starting again take time and money too."""
-        return replace(state, ledger=self._dump(state.version, now))
+        """The state with what was spent since: failures and starting again take time and money too. Evaluations that
+        came after it are judged again: in ``async`` the weights will be others."""
+        now_known = self._dump(state.version, now)
+        spent: LedgerState = {
+            **state.ledger,
+            "usage": now_known["usage"],
+            "seconds": now_known["seconds"],
+            "role_seconds": now_known["role_seconds"],
+        }
+        return replace(state, ledger=spent)
 
     def _settle(self, now: float) -> list[Action]:
         """Parameter servers' states whose epochs are all in."""
@@ -443,17 +455,18 @@ class Coordinator:
         return [Send(member, Stop(reason)) for member in leaving]
 
     def result(self) -> Trained:
-        """What it comes to. Needs ``complete`` and a final model. Scores
-        are None in a run that a limit has stopped before its first evaluation."""
+        """What it comes to. Needs ``complete`` and a final model. Scores are None in a run that a limit has stopped
+        before its first evaluation, or whose best weights did not come: those that came have other scores."""
         finals = [model for (which, _), model in sorted(self.models.items()) if which == "final"]
         digests = {digest(model.tensors) for model in finals}
         if len(digests) != 1:
             raise ProtocolError(f"parameter servers disagree on the final weights: {sorted(digests)}")
         usage, kinds = total(self.usages.totals), processors(self.usages.totals)
         later = self.ledger.epoch_seconds[1:] or self.ledger.epoch_seconds
-        epochs = finals[0].version
+        epochs, best = finals[0].version, self.ledger.best
+        is_here = best is not None and self.models.get(("best", 0), finals[0]).version == best["epoch"]
         return {
-            **outcome(self.ledger.best, self.ledger.final, self.config.train),
+            **outcome(best if is_here else None, self.ledger.final, self.config.train),
             "epochs": epochs,
             "stopped": self.stopped,
             "train_seconds": self.stopped_at - self.started_at if self.started_at else 0.0,

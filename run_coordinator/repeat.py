@@ -41,7 +41,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError, Diverged, GnnError, PeerLost
 from siafu.metrics import TITLES
 from siafu.progress import from_here, of_notebook, written
-from siafu.run_files import Result
+from siafu.run_files import Result, write_whole
 from siafu.shards import ShardSet
 
 PLAN, SUMMARY = "plan.json", "summary.json"
@@ -222,7 +222,7 @@ def folder_of(config: Config, what: str, plan: Mapping[str, Any]) -> Path:
             _check_same(folder, json.loads((folder / PLAN).read_text()), signed)
         elif any(folder.iterdir()):
             raise ConfigError(f"run.dir = {folder}: holds something else already")
-        (folder / PLAN).write_text(json.dumps(signed, indent=1) + "\n")
+        write_whole(folder / PLAN, (json.dumps(signed, indent=1) + "\n").encode())
     except (OSError, ValueError) as error:
         raise ConfigError(f"run.dir = {folder}: {error}") from None
     return folder

@@ -148,3 +148,8 @@ def error_of(message: Failed) -> GnnError:
     if hasattr(error, "add_note"):  # Python 3.11
         error.add_note(message.trace)
     return error
+
+
+def outlasts(message: Failed) -> bool:
+    """Whether the member stays, to be asked for its state: a parameter server that has lost a peer, or a message."""
+    return (message.role, message.error) == ("param_server", "PeerLost")

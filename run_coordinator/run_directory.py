@@ -21,7 +21,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.features import STANDARD
 from siafu.fingerprint import differences, of_run
-from siafu.run_files import CONFIG, METRICS, OfGraph
+from siafu.run_files import CONFIG, METRICS, OfGraph, write_whole
 from siafu.shards import NAMES, ShardSet
 
 
@@ -53,16 +53,28 @@ def check_free(config: Config) -> None:
         raise ConfigError(f"run.dir = {path}: holds a run already; siafu resume {path} continues it")
 
 
+#: Longer than ``is_under_way`` looks, seconds.
+LOOK_S = 0.2
+
+
 @contextlib.contextmanager
 def alone(run_dir: Path) -> Iterator[None]:
     """Nobody else runs in this directory meanwhile. ConfigError if somebody does."""
     folder = os.open(run_dir, os.O_RDONLY)
+    deadline = time.monotonic() + LOOK_S
     try:
-        if not _locked(folder):
-            raise ConfigError(f"{run_dir}: this run is under way")
+        while not _locked(folder):
+            if time.monotonic() >= deadline:
+                raise ConfigError(f"{run_dir}: this run is under way")
+            time.sleep(LOOK_S / 20)
         yield
     finally:
         os.close(folder)
+
+
+def is_under_way(run_dir: Path) -> bool:
+    """Whether somebody has the directory to themselves (``alone``); not where the file system has no locks."""
+    return _is_locked(run_dir, fcntl.LOCK_SH)  # so that those who look do not take each other for a run
 
 
 @contextlib.contextmanager
@@ -80,22 +92,27 @@ def reads(shards: Path) -> Iterator[None]:
 
 def is_read(shards: Path) -> bool:
     """Whether a run that goes on reads this folder, wherever the run's directory is."""
+    return _is_locked(shards, fcntl.LOCK_EX)
+
+
+def _is_locked(path: Path, kind: int) -> bool:
+    """Whether somebody has a lock on the folder that keeps others from this kind of lock."""
     try:
-        folder = os.open(shards, os.O_RDONLY | os.O_DIRECTORY)
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:  # a file, or gone
         return False
     try:
-        return not _locked(folder)
+        return not _locked(folder, kind)
     except OSError:
         return False
     finally:
         os.close(folder)
 
 
-def _locked(file: int) -> bool:
+def _locked(file: int, kind: int = fcntl.LOCK_EX) -> bool:
     """Whether it is ours, until it is closed."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -126,8 +143,8 @@ def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
         },
     }
     try:
-        (run_dir / CONFIG).write_text(configs.dump(config))
-        (run_dir / run_files.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+        write_whole(run_dir / CONFIG, configs.dump(config).encode())
+        write_whole(run_dir / run_files.MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
     except OSError as error:
         raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error
 

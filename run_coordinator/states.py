@@ -27,7 +27,8 @@ class States:
         self._waiting.append(message)
 
     def settle(self, epochs: int, ledger: Callable[[int], LedgerState]) -> list[TrainingState]:
-        """Those of at most so many epochs, which are in; ``ledger``: what is known up to a version, as JSON."""
+        """Those of at most so many epochs, which are in, without older ones than the latest: what is saved last is what
+        training goes on from. ``ledger``: what is known up to a version, as JSON."""
         ripe = [message for message in self._waiting if message.version <= epochs]
         self._waiting = [message for message in self._waiting if message.version > epochs]
         states = []
@@ -38,7 +39,7 @@ class States:
             self.given.add(param_server(message.server))
             if self.latest is None or state.version >= self.latest.version:
                 self.latest = state
-            states.append(state)
+                states.append(state)
         return states
 
 

@@ -56,4 +56,20 @@ def __dir__() -> "list[str]":
 def __getattr__(name: str) -> "Any":
     if name not in _ELSEWHERE:
         raise AttributeError(f"module 'siafu' has no attribute {name!r}")
-    return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    try:
+        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    except ImportError as error:
+        _check_hidden(error)
+        raise
+
+
+def _check_hidden(error: ImportError) -> None:
+    """Raises: ImportError that names the user's file, if one beside their script has the name of a package of ours."""
+    import importlib.util
+    import os
+
+    room = (error.name or "").partition(".")[0]
+    beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), room)
+    found = importlib.util.find_spec(room) if os.path.isdir(beside) else None
+    if found is not None and found.origin and os.path.dirname(os.path.abspath(found.origin)) != beside:
+        raise ImportError(f"{found.origin} hides siafu's package {room}: rename it") from error

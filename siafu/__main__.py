@@ -114,7 +114,8 @@ def _run(args: argparse.Namespace, program: Program) -> int:
         return code
     except GnnError as error:
         if refused := _refused_by_system(error):
-            _say(args, program, refused, _text_of(refused))
+            named = refused.filename or (refused.strerror or "") not in str(error)
+            _say(args, program, refused, _text_of(refused) if named else f"{error}{_hint(refused)}")
             return 1
         _say(args, program, error, str(error))
         if args.verbose:
@@ -150,8 +151,13 @@ def _refused_by_system(error: BaseException | None) -> OSError | None:
 
 def _text_of(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
-    how = "; ulimit -n 4096 allows more" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
-    return f"{where}{error.strerror or error}{how}"
+    return f"{where}{error.strerror or error}{_hint(error)}"
+
+
+def _hint(error: OSError) -> str:
+    hints = {errno.EFBIG: "; ulimit -f says how large a file may be"}
+    hints |= dict.fromkeys((errno.EMFILE, errno.ENFILE), "; ulimit -n 4096 allows more")
+    return hints.get(error.errno or 0, "")
 
 
 def _check_working_folder() -> None:

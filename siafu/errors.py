@@ -4,6 +4,7 @@ message shows the value and the limit."""
 from collections.abc import Iterable, Sequence
 
 SHOWN = 8
+LONGEST = 2000  # characters of a message
 
 
 def listed(names: Sequence[str]) -> str:
@@ -38,10 +39,13 @@ class GnnError(Exception):
 
 class _OneLine(GnnError):
     """Shows its message as one line without control characters: it quotes files and
-    libraries, which may say anything."""
+    libraries, which may say anything, and at any length."""
 
     def __str__(self) -> str:
-        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
+        text = super().__str__()
+        if len(text) > LONGEST:  # where it stands comes first, what it must be last
+            text = f"{text[: LONGEST // 2]} … {text[-LONGEST // 4 :]}"
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class ConfigError(_OneLine):

@@ -25,6 +25,13 @@ def needed(extra: str) -> Iterator[None]:
         raise ConfigError(f"it needs {error.name}, which is not installed: {install(extra)}") from None
 
 
+def advice(error: ImportError, how: str) -> str:
+    """``how`` to install what is missing; where it is there and cannot be loaded (ulimit -v, a broken library), why."""
+    if isinstance(error, ModuleNotFoundError):
+        return how
+    return f"it is installed and cannot be loaded ({str(error).partition(chr(10))[0]})"
+
+
 def install(*extras: str) -> str:
     """The command line that adds extras of ``pyproject.toml``, for an error message."""
     named = f"[{','.join(extras)}]"

@@ -114,10 +114,12 @@ def check_shape(features: Matrix | SparseRows, num_vertices: int, name: str) -> 
         raise DatasetError(f"{name}: {len(features)} feature rows, must be {num_vertices}")
     if features.dtype.kind not in "fiub":
         raise DatasetError(f"{name}: features are {features.dtype}, must be real numbers")
+    if len(features.shape) != 2:
+        raise DatasetError(f"{name}: features have {len(features.shape)} axes, must be 2, [N, F]")
+    if not features.shape[1]:
+        raise DatasetError(f"{name}: features are [{num_vertices}, 0], must have 1 column at least")
     if isinstance(features, SparseRows):
         _check_structure(name, features)
-    elif len(features.shape) != 2:
-        raise DatasetError(f"{name}: features have {len(features.shape)} axes, must be 2, [N, F]")
 
 
 def checked_block(block: Array, start: int, name: str) -> Array:

@@ -277,7 +277,7 @@ def pack(row: Array, column: Array, n: int) -> Array:
     """One int64 key ``row * n + column`` per edge: keys sort as (row, column) pairs do."""
     keys = row.astype(np.int64)
     keys *= n
-    keys += column
+    np.add(keys, column, out=keys, casting="unsafe")  # uint64 and int64 would meet as floats
     return keys
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +15,7 @@ from safetensors.numpy import load, save
 
 from siafu.errors import ConfigError, DatasetError
 from siafu.models import Model, ModelSpec
+from siafu.run_files import write_whole
 from siafu.sparse import Array
 
 
@@ -57,17 +57,11 @@ def packed_model(weights: Mapping[str, Any], spec: ModelSpec, metadata: Mapping[
 
 
 def save_model(path: Path, weights: Mapping[str, Any], spec: ModelSpec, metadata: Mapping[str, Any]) -> None:
-    """Writes beside, then renames: a crash or a full disk leaves what was there before."""
+    """Whole or not at all (``run_files.write_whole``). Raises: DatasetError if it cannot be written."""
     data = packed_model(weights, spec, {"digest": digest(weights), **metadata})
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(beside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        write_whole(path, data)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise DatasetError(f"{path}: cannot be written: {error.strerror}") from error
 
 

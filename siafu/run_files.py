@@ -113,7 +113,8 @@ class Kept(TypedDict):
 
 
 class Outcome(TypedDict):
-    """What evaluations have shown; all None in a run that a limit stopped before the first of them."""
+    """What evaluations have shown; None in a run that a limit stopped before the first of them, and but for the final
+    scores in one whose best weights did not come."""
 
     test_acc: float | None
     val_acc: float | None
@@ -341,8 +342,22 @@ def _unreadable(file: Path, error: OSError | UnicodeDecodeError) -> ConfigError:
     return ConfigError(f"{file}: {error.strerror if isinstance(error, OSError) else error}")
 
 
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
 def write_result(run_dir: Path, result: Trained) -> None:
-    """Whole or not at all."""
-    beside = run_dir / f".{RESULT}.{os.getpid()}"
-    beside.write_text(json.dumps(result, indent=1) + "\n")
-    os.replace(beside, run_dir / RESULT)
+    write_whole(run_dir / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """Beside, then renamed: a crash, a full disk or a power cut leaves what was there before. Raises: OSError."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with open(beside, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(beside, file)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise

@@ -64,6 +64,21 @@ class SparseRows:
         """Row number of every stored entry, int64 [nnz]."""
         return np.repeat(np.arange(len(self)), np.diff(self.indptr))
 
+    def in_order(self) -> SparseRows:
+        """The same matrix with the columns of each row ascending, and the values of one that is there twice added
+        up, as SciPy means them; itself if it is so, or if its rows do not add up."""
+        entries, steps = len(self.indices), np.diff(self.indptr)
+        if not len(self.indptr) or self.indptr[0] or (steps < 0).any() or self.indptr[-1] != entries:
+            return self
+        rows = self.row_of_entry()
+        if len(self.data) != entries or bool(((np.diff(rows) > 0) | (np.diff(self.indices) > 0)).all()):
+            return self
+        order = np.lexsort((self.indices, rows))
+        rows, indices = rows[order], self.indices[order]
+        first = np.flatnonzero(np.append(True, (np.diff(rows) > 0) | (np.diff(indices) > 0)))
+        indptr = np.searchsorted(rows[first], np.arange(len(self) + 1))
+        return SparseRows(indptr.astype(np.int64), indices[first], np.add.reduceat(self.data[order], first), self.width)
+
     def dense(self) -> Array:
         """The same matrix with its zeros, ``[num_rows, width]``."""
         out = np.zeros(self.shape, self.data.dtype)

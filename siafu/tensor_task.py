@@ -25,7 +25,8 @@ from siafu.sparse import Array, EdgeRows, SparseRows, TaskRows
 from siafu.tasks import TENSOR_KINDS, Lane
 from siafu.wire import FetchWeights, Gradient, GradientAck, Subset, Task, TaskPart, TaskResult, Tensors, Weights
 
-#: Weight versions of a layer that a worker keeps: with staleness s at most s + 2 are alive, and one for evaluation.
+#: Weight versions of a layer that a worker keeps, the newest. One that an interval is still in may be older where
+#: staleness is large: a worker then asks again (``versions_kept``: a server does not).
 KEPT_VERSIONS = 4
 #: A long task's rows are cut into so many parts: a Lambda computes on the first while the second travels. Sums over
 #: rows have other bits in other parts, so a server's threads cut them alike.
@@ -60,9 +61,11 @@ class TensorWorker:
         keep_bytes: int = 0,
         ops: TensorOps = arithmetic,
         all_layers: bool = False,
+        kept_versions: int = KEPT_VERSIONS,
     ):
         """``keep_bytes``: how much of what never changes may be kept from task to task; ``all_layers``: ask for the
-        weights of all layers at once, because the interval's other tasks will come here too."""
+        weights of all layers at once, because the interval's other tasks will come here too; ``kept_versions``: of the
+        weights."""
         self.model = models.build(spec, ops)
         self.name = name
         self.clock = clock  # seconds, for TaskResult.compute_s
@@ -72,7 +75,7 @@ class TensorWorker:
             for lane, program in self._programs.items()
             if all_layers
         }
-        self._keep_bytes = keep_bytes
+        self._keep_bytes, self._kept_versions = keep_bytes, kept_versions
         # All mutable state:
         self._weights: dict[int, dict[int, dict[str, Array]]] = {}  # layer -> version -> parameters
         self._versions: dict[tuple[Lane, int], tuple[int, int]] = {}  # interval -> its last epoch here, its version
@@ -147,7 +150,7 @@ class TensorWorker:
             W.flags.writeable = False  # a device may keep its copy
         for layer, parameters in weights.items():
             versions = {**self._weights.get(layer, {}), reply.version: parameters}
-            self._weights[layer] = {v: versions[v] for v in sorted(versions)[-KEPT_VERSIONS:]}
+            self._weights[layer] = {v: versions[v] for v in sorted(versions)[-self._kept_versions :]}
         return weights
 
 
@@ -162,6 +165,15 @@ def aligned(rows: TaskRows) -> TaskRows:
     if isinstance(rows, EdgeRows):
         return EdgeRows(np.require(rows.indptr, requirements="A"), np.require(rows.values, requirements="A"))
     return np.require(rows, requirements="A")
+
+
+def versions_kept(staleness: int) -> int:
+    """Weight versions that a server keeps for its own threads: every one that an interval may be in.
+
+    All intervals are in the epoch of the newest version or a later one, entered at most ``staleness`` epochs before its
+    weights were there, and evaluations trail no further (``graph_server.partition``). One more: training may be over.
+    """
+    return max(KEPT_VERSIONS, staleness + 2)
 
 
 def num_parts(rows: Tensors, most: int = PARTS) -> int:

@@ -18,6 +18,7 @@ from benchmarks.measure import Measurement
 MEASURES = {
     "gather": "benchmarks.measure.gather",
     "epoch": "benchmarks.measure.epoch",
+    "roofline": "benchmarks.measure.roofline",
     "prepare": "benchmarks.measure.prepare",
     "wire": "benchmarks.measure.wire",
     "memory": "benchmarks.measure.memory",
@@ -29,6 +30,7 @@ MEASURES = {
 HELP = {
     "gather": "the aggregation of one layer, beside DGL, PyG, torch, SciPy, and the limit of this machine's memory",
     "epoch": "whole training epochs in one process, beside DGL and PyG; --servers: what servers and Lambdas add",
+    "roofline": "every step of an epoch, of every model, beside what memory, products and reading of rows allow",
     "prepare": "from an edge list to shards: rate, memory, and how well each partitioner cuts",
     "wire": "messages and bytes per second over each transport",
     "memory": "a run's peak memory, predicted and measured",
@@ -42,6 +44,7 @@ EXAMPLES = """examples:
   python -m benchmarks measure gather --graph 'synthetic:reddit-small?scale=0.05' --skew
   python -m benchmarks measure epoch --graph 'synthetic:reddit-small?scale=0.05' --model gcn --hidden 128 --layers 2
   python -m benchmarks measure epoch --graph 'synthetic:reddit-small?scale=0.05' --model gcn --servers --json
+  python -m benchmarks measure roofline --graph 'synthetic:reddit-small?scale=0.25' --models gcn,gat
   python -m benchmarks measure prepare
   python -m benchmarks measure wire
   python -m benchmarks measure memory

@@ -101,7 +101,10 @@ def _matrix(file: Path) -> Any:
         off = row != col
         row, col = np.concatenate([row, col[off]]), np.concatenate([col, row[off]])
         data = np.concatenate([data, kind.mirrored * data[off]])
-    return csr("coo", {"data": data, "row": row, "col": col, "shape": tuple(sizes[:2])})
+    made = csr("coo", {"data": data, "row": row, "col": col, "shape": tuple(sizes[:2])})
+    if not kind.valued:
+        made.data[:] = 1  # an entry that is there twice weighs nothing: a pattern has no values
+    return made
 
 
 class Kind(NamedTuple):

@@ -67,8 +67,9 @@ def save(figure: Any, path: str) -> None:
 def _matplotlib(module: str) -> Any:
     try:
         return import_module(module)
-    except ImportError:
-        raise ConfigError(f"plots need matplotlib: {extras.install('plot')}") from None
+    except ImportError as error:
+        how = extras.advice(error, extras.install("plot"))
+        raise ConfigError(f"plots need matplotlib: {how}") from None
 
 
 # --- panels -----------------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def from_arrays(
     Raises: DatasetError for what is malformed, for a graph without features, and for floats of 0 and 1 without a
     ``target``; ``prepare`` looks at the values.
     """
-    pairs = array(edges)
+    pairs = array(edges, f"{name}: edges")
     if pairs.ndim != 2 or len(pairs) != 2 or pairs.dtype.kind not in "iu":
         raise DatasetError(f"{name}: edges are {pairs.dtype} {list(pairs.shape)}, must be integers [2, E]")
     if features is None:
@@ -221,7 +221,7 @@ def _sparse(there: Mapping[str, Any], width: int | None, name: str) -> SparseRow
     for key, values in (("x_indptr", indptr), ("x_indices", indices)):
         if values.ndim != 1 or values.dtype.kind not in "iu":
             raise DatasetError(f"{name}: {key} is {values.dtype} {list(values.shape)}, must be integers, one axis")
-    return SparseRows(indptr.astype(np.int64), indices, data, width or int(indices.max(initial=0)) + 1)
+    return SparseRows(indptr.astype(np.int64), indices, data, width or int(indices.max(initial=0)) + 1).in_order()
 
 
 def _pairs(found: Found, name: str) -> tuple[Array, tuple[str, ...]]:
@@ -274,20 +274,34 @@ def names_of_features(told: Any, features: Any, rows: Rows, name: str) -> dict[s
     return {"features": tuple(words)} if words and real else {}
 
 
-def array(value: Any) -> Array:
-    """A numpy array of what is one, a tensor (of any device), or a list."""
+def array(value: Any, what: str = "an array") -> Array:
+    """A numpy array of what is one, a tensor (of any device), or a list; ``what`` begins a message.
+
+    Raises: DatasetError for masked values, rows of several lengths, and tensors without values of their own.
+    """
     if not hasattr(value, "detach"):
-        return np.asarray(value)
-    tensor = value.detach().cpu()
-    if str(tensor.dtype) == "torch.bfloat16":  # which numpy does not know
-        tensor = tensor.float()
-    found: Array = tensor.numpy()
+        if np.ma.is_masked(value):
+            raise DatasetError(f"{what}: masked values would count as known: fill them in, such as values.filled(-1)")
+        try:
+            return np.asarray(value)
+        except ValueError as error:
+            raise DatasetError(f"{what}: no array can be made of it ({str(error)[:120]})") from None
+    try:
+        tensor = value.detach().cpu()
+        if str(tensor.dtype).startswith(("torch.bfloat16", "torch.float8")):  # which numpy does not know
+            tensor = tensor.float()
+        found: Array = tensor.resolve_conj().resolve_neg().numpy()
+    except (TypeError, RuntimeError) as error:  # quantised, nested, or on the device "meta"
+        raise DatasetError(
+            f"{what}: a tensor of {value.dtype} on {value.device} that numpy cannot hold ({str(error)[:120]}): "
+            "make a dense one of numbers"
+        ) from None
     return found
 
 
 def column(value: Any, what: str, name: str) -> Array:
     """One value per edge, [E], of [E] or [E, 1]. Raises: DatasetError for more of them."""
-    values = array(value)
+    values = array(value, f"{name}: {what}")
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
@@ -308,25 +322,41 @@ def rows_of(features: Any, name: str) -> Rows:
     layout = str(getattr(features, "layout", "torch.strided"))
     if layout == "torch.sparse_csr":
         indptr, indices = array(features.crow_indices()), array(features.col_indices())
-        return SparseRows(
+        found = SparseRows(
             indptr.astype(np.int64), indices.astype(np.int32), array(features.values()), features.shape[1]
         )
+        return found.in_order()
     if layout == "torch.sparse_coo":
         entries = features.coalesce()  # sorted by row and column
         row, indices = array(entries.indices())
         starts = np.searchsorted(row, np.arange(features.shape[0] + 1))
         return SparseRows(starts.astype(np.int64), indices.astype(np.int32), array(entries.values()), features.shape[1])
-    rows = array(features)
+    _check_order(features, f"{name}: features")
+    rows = array(features, f"{name}: features")
     if rows.ndim not in (1, 2):
         raise DatasetError(f"{name}: features have {rows.ndim} axes, must be 2, [N, F]")
     return rows[:, None] if rows.ndim == 1 else rows
+
+
+def _check_order(rows: Any, what: str) -> None:
+    """Raises: DatasetError for a table or column of pandas that was shuffled: its index says which row is which vertex,
+    and its rows stand in another order."""
+    if not hasattr(rows, "iloc"):
+        return
+    index = np.asarray(rows.index)
+    if index.dtype.kind in "iu" and (index[1:] < index[:-1]).any() and (np.sort(index) == np.arange(len(index))).all():
+        raise DatasetError(
+            f"{what}: their index is 0 to {len(index) - 1} in another order: sort_index() makes row v that of vertex "
+            "v, reset_index(drop=True) takes the rows as they stand"
+        )
 
 
 def labels_of(labels: Any, target: str = "auto", name: str = "arrays") -> Array:
     """Labels in the form of ``Graph.labels``, which are what ``target`` says. Matrices of integers that are 0 and 1 are
     several classes per vertex. Raises: DatasetError for floats of 0 and 1 if it says "auto": other packages keep
     one-hot classes, several classes and numbers alike in them."""
-    y = array(labels)
+    _check_order(labels, f"{name}: labels")
+    y = array(labels, f"{name}: labels")
     if y.dtype.kind not in "iufb":
         raise DatasetError(f"{name}: labels are {y.dtype}, must be numbers: classes from 0 on, -1 for unknown")
     if y.ndim not in (1, 2):

@@ -109,9 +109,10 @@ def _without_folder(text: str, folder: str) -> str:
     text = text.replace("edges.parquet", "edges").replace("vertices.parquet", "vertices")
     for said, ours in ARGUMENTS.items():
         text = text.replace(said, ours)
-    if (told := re.search(r"(?<=columns to take, )vertices#(.+)$", text)) is not None:
+    if (told := re.search(r"(?<=columns to take, )vertices#(.*)$", text)) is not None:
         text = f"{text[: told.start()]}features={columns.listed(told[1])}"
     text = re.sub(r"#\*,([^#]*):onehot makes", r"features=['*', '\1:onehot'] makes", text)
+    text = re.sub(r"--split vertices#(\S+) makes", lambda told: f"split={columns.listed(told[1])} makes", text)
     return re.sub(r"#-([^#]*) leaves", r"features=['-\1'] leaves", text)
 
 
@@ -153,8 +154,13 @@ def _written(frame: Any, what: str, folder: str, id_column: str) -> str:
 
 
 def _as_arrow(narwhals: Any, table: Any) -> Any:
-    """An Arrow table. Columns of mixed values, which Arrow has no type for, are text, as a CSV file has them."""
+    """An Arrow table. Columns of mixed values, which Arrow has no type for, are text, as a CSV file has them; sparse
+    ones of pandas are dense."""
     pa = arrow()
+    native = narwhals.to_native(table)
+    kinds = dict(native.dtypes) if hasattr(native, "iloc") else {}
+    if dense := {name: kind.subtype for name, kind in kinds.items() if str(kind).startswith("Sparse[")}:
+        table = narwhals.from_native(native.astype(dense))
     try:
         return table.to_arrow()
     except (pa.ArrowException, OverflowError):  # of an integer of more than 64 bits
@@ -173,8 +179,9 @@ def _has_type(pa: Any, column: Any) -> bool:
 def _narwhals() -> Any:
     try:
         return import_module("narwhals")
-    except ImportError:
-        raise ConfigError(f"DataFrames need narwhals: {extras.install('data')}") from None
+    except ImportError as error:
+        how = extras.advice(error, extras.install("data"))
+        raise ConfigError(f"DataFrames need narwhals: {how}") from None
 
 
 def _of_column(error: Exception) -> str:

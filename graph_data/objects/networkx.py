@@ -11,6 +11,7 @@ import numpy as np
 from graph_data.fields import OF_EDGE, VERTICES, left_out, plain
 from graph_data.masks import role_of
 from graph_data.objects.dgl import of_frames
+from graph_data.sources.randomrows import random_width
 from siafu.errors import DatasetError, listed
 from siafu.graph import Graph
 from siafu.sparse import Array
@@ -25,13 +26,21 @@ def from_networkx(
     of ``graph.nodes``. Nodes may carry x, y, train_mask, val_mask and test_mask; edges weight and type, an integer; or
     other names of these (``graph_data.fields``). What some have, all must have, but for y: -1, or NaN beside real
     numbers, where it is missing. features, labels and ``more``: instead of attributes, as for
-    ``graph_data.objects.arrays.from_arrays``.
+    ``graph_data.objects.arrays.from_arrays``; a row for each vertex.
 
-    Raises: DatasetError naming the first node or edge without what others have.
+    Raises: DatasetError naming the first node or edge without what others have; and for rows beside a graph whose
+    integer nodes are not in ascending order: a loop over its nodes would have made them in another one.
     """
-    nodes = list(graph.nodes)
-    whole = all(isinstance(node, int | np.integer) for node in nodes)
-    nodes = sorted(nodes) if whole else nodes
+    listed_nodes = list(graph.nodes)
+    whole = all(isinstance(node, int | np.integer) for node in listed_nodes)
+    nodes = sorted(listed_nodes) if whole else listed_nodes
+    rows = {"features": features, "labels": labels, **{key: more.get(key) for key in ("split", "masks")}}
+    given = [key for key, value in rows.items() if value is not None and not _is_random(value)]
+    if nodes != listed_nodes and given:
+        raise DatasetError(
+            f"{name}: nodes are not in ascending order ({listed_nodes[0]}, ...), vertices are, so rows of {given[0]} "
+            "could be in either: set them as attributes of the nodes (networkx.set_node_attributes)"
+        )
     number = {node: v for v, node in enumerate(nodes)}
     pairs = list(graph.edges(data=True))
     ends = np.array([(number[u], number[v]) for u, v, _ in pairs], np.int64).reshape(-1, 2).T  # [2, E]
@@ -101,6 +110,10 @@ def _labels(carried: list[dict[Any, Any]], key: Any) -> Array:
     known = np.array([value for value in given if value is not None])
     missing = np.nan if known.dtype.kind == "f" else -1
     return np.array([np.full(known.shape[1:], missing) if value is None else value for value in given])
+
+
+def _is_random(features: Any) -> bool:
+    return isinstance(features, str) and random_width(features) is not None
 
 
 def _shown(owner: Any) -> str:

@@ -32,6 +32,8 @@ def from_pyg(
     """
     if any(base.__name__ == "Dataset" for base in type(data).__mro__):
         raise DatasetError(f"{type(data).__name__} is a data set: pass the graph in it, dataset[0]")
+    if not hasattr(data, "to_dict"):
+        raise DatasetError(f"{name}: {type(data).__qualname__} is no Data or HeteroData of torch_geometric")
     partly: set[str] = set()
     guessed: tuple[str, ...] = ()
     if hasattr(data, "to_homogeneous"):
@@ -95,8 +97,8 @@ def to_pyg(graph: Graph) -> Any:
     """
     try:
         make = import_module("torch_geometric.data").Data
-    except ImportError:
-        raise ConfigError(f"to_pyg needs PyG: {extras.install('pyg')}") from None
+    except ImportError as error:
+        raise ConfigError(f"to_pyg needs PyG: {extras.advice(error, extras.install('pyg'))}") from None
     return make.from_dict(tensors_of(graph))
 
 
@@ -104,8 +106,9 @@ def tensors_of(graph: Graph) -> dict[str, Any]:
     """The fields of a ``Data``: tensors and integers. PyG is not needed. Raises: ConfigError without torch."""
     try:
         torch = import_module("torch")
-    except ImportError:
-        raise ConfigError(f"tensors need torch: {extras.pip()} install torch") from None
+    except ImportError as error:
+        how = extras.advice(error, f"{extras.pip()} install torch")
+        raise ConfigError(f"tensors need torch: {how}") from None
     features = densified(graph.features, graph.name) if isinstance(graph.features, SparseRows) else graph.features
     fields = {  # copies, all of them: a Graph is not written to
         "x": features.astype(np.float32),

@@ -17,5 +17,8 @@ def save(graph: Graph, folder: Path) -> Written:
     path = folder / f"{graph.name}.pt"
     fields = tensors_of(graph)
     kept = replace(graph, ids=None) if "n_id" in fields else graph
-    import_module("torch").save(fields, path)
+    try:
+        import_module("torch").save(fields, path)
+    except RuntimeError as error:  # torch's word for a full disk
+        raise OSError(f"torch.save: {str(error).partition(chr(10))[0]}") from None
     return Written(str(path), notes=(f"in PyG: Data.from_dict(torch.load({str(path)!r}))", *names_note(kept)))

@@ -13,8 +13,9 @@ def arrow(module: str = "pyarrow") -> Any:
     """A module of pyarrow. Raises: ConfigError if that is not installed."""
     try:
         return import_module(module)
-    except ImportError:
-        raise ConfigError(f"Parquet and CSV files need pyarrow: {extras.install('data')}") from None
+    except ImportError as error:
+        how = extras.advice(error, extras.install("data"))
+        raise ConfigError(f"Parquet and CSV files need pyarrow: {how}") from None
 
 
 def first_line_of(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
+from graph_data.rowfile import check_file
 from graph_data.sources import textfile
 from graph_data.sources.arrow import arrow, first_line_of
 from graph_data.sources.textfile import TEXT
@@ -132,6 +133,7 @@ def files_of(pattern: str) -> list[Path]:
         more = "; partitions (NAME=VALUE folders) must be of Parquet" if texts else ""
         raise DatasetError(f"{pattern}: no file there that ends in {', '.join(SUFFIXES)}{more}")
     for file in found:
+        check_file(file)
         if not file.is_file():
             raise missing(file)
         if not file.name.endswith(SUFFIXES):
@@ -183,6 +185,8 @@ def column_names(file: Path) -> list[str]:
         return textfile.column_names(file)
     with _opened(file) as parquet:
         names = list(parquet.schema_arrow.names)
+    if len(set(names)) < len(names):
+        raise DatasetError(f"{file}: has two columns {next(name for name in names if names.count(name) > 1)!r}")
     return [*names, *(name for name in partition_of(file) if name not in names)]
 
 
@@ -381,6 +385,7 @@ def ids(num_vertices: int | None = None, hint: str = "") -> Kind:
             refuse_null(array, where, "an integer")
         values = _values(parsed(array, where, must, zeros=bool(num_vertices)), where, must)
         if values.dtype.kind == "f":
+            values = values.astype(np.float64, copy=False)
             where.check(values == np.floor(values), values, must)
             where.check(np.abs(values) < 2.0**53, values, "an integer, not a rounded one")
         if values.dtype == np.uint64:
@@ -398,14 +403,11 @@ def parsed(array: Any, where: Where, must: str, *, zeros: bool) -> Any:
     pa, compute = arrow(), arrow("pyarrow.compute")
     if is_parquet(where.file) or not pa.types.is_string(array.type):
         return array
-    padded = compute.and_(compute.starts_with(array, "0"), compute.greater(compute.binary_length(array), 1))
-    for row in () if zeros else map(int, np.flatnonzero(padded.to_numpy(zero_copy_only=False))):
-        if textfile.LEADING_ZERO.fullmatch(array[row].as_py()):
-            why = must.partition("; ")[2] or "they would be lost"
-            where.refuse(row, repr(array[row].as_py()), f"an integer without leading zeros; {why}")
+    _check_padded(array, where, must, zeros)
     with contextlib.suppress(pa.ArrowInvalid):
         return array.cast("int64")
     trimmed = compute.utf8_trim_whitespace(array)
+    _check_padded(trimmed, where, must, zeros)
     whole = compute.match_substring_regex(trimmed, f"^{textfile.WHOLE.pattern}$").to_numpy(zero_copy_only=False)
     if not whole.all():
         offset = int(np.argmin(whole))
@@ -416,6 +418,21 @@ def parsed(array: Any, where: Where, must: str, *, zeros: bool) -> Any:
     with contextlib.suppress(pa.ArrowInvalid):
         return trimmed.cast("int64")
     return trimmed.cast("float64")
+
+
+def _check_padded(array: Any, where: Where, must: str, zeros: bool) -> None:
+    """Raises: DatasetError for 007, unless ``zeros``, and for 0x1F: Arrow would take them for 7 and 31."""
+    compute = arrow("pyarrow.compute")
+    begin = compute.or_(compute.starts_with(array, "0"), compute.starts_with(array, "-0"))
+    begin = compute.or_(begin, compute.starts_with(array, "+0"))
+    padded = compute.and_(begin, compute.greater(compute.binary_length(array), 1))
+    for row in map(int, np.flatnonzero(padded.to_numpy(zero_copy_only=False))):
+        text = array[row].as_py()
+        if text[:2].lower() == "0x":
+            where.refuse(row, repr(text), must)
+        if not zeros and textfile.LEADING_ZERO.fullmatch(text):
+            why = must.partition("; ")[2] or "they would be lost"
+            where.refuse(row, repr(text), f"an integer without leading zeros; {why}")
 
 
 def _read_numbers(array: Any, where: Where) -> Array:
@@ -434,7 +451,15 @@ def _read_features(array: Any, where: Where) -> Array:
         refuse_null(array, where, f"a number: fill it in, or #-{where.column} leaves the column out")
     values = _read_numbers(array, where)
     where.check(np.isfinite(values), values, "finite")
+    where.check(_fits_float32(values), values, FLOAT32)
     return values
+
+
+FLOAT32 = "within float32, 3.4e38 at most"
+
+
+def _fits_float32(values: Array) -> Array:
+    return np.asarray(np.abs(values) <= np.finfo(np.float32).max)
 
 
 def _read_lists(array: Any, where: Where) -> Array:
@@ -448,6 +473,7 @@ def _read_lists(array: Any, where: Where) -> Array:
         where.refuse(row, "a list with a missing number", "a list of numbers")
     found = _read_numbers(values, where).reshape(len(array), -1)
     where.check(np.asarray(np.isfinite(found).all(axis=1)), ["a list with nan or infinity"] * len(found), "finite")
+    where.check(np.asarray(_fits_float32(found).all(axis=1)), ["a list with a larger number"] * len(found), FLOAT32)
     return found
 
 

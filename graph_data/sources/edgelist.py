@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from graph_data.census import Block, Census, Numbering, take_census
-from graph_data.sources import columns, ids, textfile, vertexfiles
+from graph_data.sources import columns, ids, textfile, vertexfiles, words
 from graph_data.sources.beside import options_of
 from graph_data.sources.columns import WEIGHTS, Kind
 from graph_data.sources.edgetypes import EdgeTypes
@@ -41,6 +41,8 @@ from siafu.shards import CHOSEN, COLUMNS
 from siafu.sparse import Array
 
 log = logging.getLogger(__name__)
+
+WIDE = 6  # columns of numbers, without a header, in as many rows: no list of edges
 
 OPTIONS = (
     "src",
@@ -159,6 +161,8 @@ class EdgeList:
             return found
         named = seen.ids()
         self._check_headers(named)
+        if self.how != "text":
+            self._check_alike(named)
         return replace(found, ids=named)
 
     def _ids_of_tables(self, kind: Kind) -> dict[str, Iterator[Array]]:
@@ -182,6 +186,15 @@ class EdgeList:
                     raise DatasetError(
                         f"{file}: {name!r} of its first line is also an id: give it a first line that names its columns"
                     )
+
+    def _check_alike(self, named: ids.NamedIds) -> None:
+        """Raises: DatasetError for two ids that are read as one: ``bob`` and ``bob`` with a blank behind it."""
+        if (pair := named.alike()) is not None:
+            files = ", ".join(dict.fromkeys([str(self.files[0]), *(str(t.files[0]) for t in self.tables.values())]))
+            raise DatasetError(
+                f"{files}: ids {pair[0]!a} and {pair[1]!a} differ only in what is not seen: make them "
+                "equal; --ids text takes both"
+            )
 
     def vertex_files(self) -> tuple[Path, ...]:
         """Every file that the vertices' data comes from."""
@@ -390,6 +403,8 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
     if pair is not None:
         src, dst = src or by_name[pair[0]], dst or by_name[pair[1]]
     said = {src, dst}
+    if pair is None and said == {""} and not columns.is_parquet(file):
+        _check_no_matrix(file, len(names))
     src = src or next((name for name in names if name != dst), "")
     dst = dst or next((name for name in names if name != src), "")
     times = {name for name in (src, dst) if pair is None and name in names and columns.is_time(file, name)}
@@ -412,6 +427,24 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
     return src, dst
 
 
+def _check_no_matrix(file: Path, width: int) -> None:
+    """Raises: DatasetError for an adjacency matrix: as many rows as columns, or the beginning of a longer file, of 0
+    and 1 alone, which as ids are two vertices; or of any numbers, if there are that many columns without names."""
+    found = textfile.layout(file)
+    rows = [[field.strip() for field in row] for row in found.rows[found.has_header :]]
+    whole = textfile.num_rows(file) <= len(rows)
+    if width < 3 or (whole and len(rows) != width):
+        return
+    values = [field for row in rows for field in row]
+    ones = all(textfile.NUMBER.fullmatch(field) and float(field) in (0, 1) for field in values)
+    numbers = whole and not found.has_header and width >= WIDE and all(map(textfile.NUMBER.fullmatch, values))
+    if ones or numbers:
+        raise DatasetError(
+            f"{file}: its {width} columns look like an adjacency matrix, must be a row for each edge, source and "
+            "target: numpy.argwhere(matrix) makes these; --src and --dst name columns of edges"
+        )
+
+
 def _tables(features: str, labels: str | None, split: str | None, id_column: str) -> dict[str, Table]:
     """Those of features, labels and split that are tables. Raises: DatasetError for one that is not there."""
     given = {"labels": labels, "split": split}
@@ -420,10 +453,31 @@ def _tables(features: str, labels: str | None, split: str | None, id_column: str
         files = columns.files_of(columns.file_and_columns(features)[0])
         taken = [name for other in found.values() if set(other.files) & set(files) for name in other.values]
         found["features"] = table(features, taken, id_column)
+        if not columns.file_and_columns(features)[1]:
+            _check_unnamed(found)
     for key, one in found.items():
         if one.onehot and key != "features":
             raise DatasetError(f"{one.text}: :onehot is for features: labels are classes as they are, splits words")
     return found
+
+
+def _check_unnamed(tables: Mapping[str, Table]) -> None:
+    """Of features that are all columns of a table, as nobody named any. Raises: DatasetError for one that is a label or
+    split by another table, or a mask by its name: it would be learnt from, and the split drawn anew."""
+    features = tables["features"]
+    file = features.files[0]
+    for what, one in tables.items():
+        told = [name for name in features.values if what != "features" and name in one.values and not name.isdigit()]
+        if told:
+            raise DatasetError(
+                f"{file}: column {told[0]!r} is also that of {what} in {one.files[0].name}: #-{told[0]} leaves it out "
+                "of the features, #* takes all columns"
+            )
+    if masks := [name for name in features.values if words.is_mask(file, name)]:
+        raise DatasetError(
+            f"{file}: column {masks[0]!r} is a mask by its name and values: --split {file.name}#{','.join(masks)} "
+            f"makes a split of it, #-{masks[0]} leaves it out of the features"
+        )
 
 
 def _num_vertices(given: str | None, paths: list[str]) -> int | None:

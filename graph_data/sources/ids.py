@@ -26,6 +26,8 @@ from siafu.sparse import Array
 
 HOWS = ("auto", "integer", "text")  # what ids may be said to be; auto: as the first one is
 HUGE_DIGITS = 76  # of an integer that Arrow can hold
+UNSEEN = "[\u00ad\u200b-\u200f\u2060\ufeff]"  # soft hyphen, zero width, direction, byte order mark
+COMMENT = "^(#|%|//)\\s"  # what a line between rows begins with, if it is none
 MERGE_AT = 1 << 20  # new ids that wait until they are merged
 
 
@@ -56,6 +58,31 @@ class NamedIds:
         return arrow().types.is_large_string(self.values.type) and bool(
             np.isin(hashes(arrow().array([text], self.values.type)), self._hashes).any()
         )
+
+    def alike(self) -> tuple[str, str] | None:
+        """Two texts that differ only in blanks around them, signs without width, or in how accents are composed."""
+        pa, compute = arrow(), arrow("pyarrow.compute")
+        if not pa.types.is_large_string(self.values.type):
+            return None
+        foreign = compute.invert(compute.string_is_ascii(self.values))
+        plain = compute.replace_substring_regex(self.values.filter(foreign), UNSEEN, "")
+        plain = compute.replace_with_mask(self.values, foreign, compute.utf8_normalize(plain, "NFC"))
+        plain = compute.utf8_trim_whitespace(plain)
+        other = compute.not_equal(plain, self.values).to_numpy(zero_copy_only=False)
+        changed = np.flatnonzero(other)
+        if not len(changed):
+            return None
+        keys = hashes(plain.take(_arrow_array(changed)))
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        twice = first[which] != np.arange(len(keys))  # as one before it
+        known = np.isin(keys, self._hashes)
+        if known.any():
+            v = int(changed[np.argmax(known)])
+            return plain[v].as_py(), self.values[v].as_py()
+        if twice.any():
+            row = int(np.argmax(twice))
+            return self[int(changed[first[which[row]]])], self[int(changed[row])]
+        return None
 
     @property
     def is_huge(self) -> bool:
@@ -218,6 +245,12 @@ def _encoded(array: Any, type_: Any, how: str, where: Where) -> tuple[Array, Any
             bad = next(i for i, value in enumerate(values) if not _fits(value, type_))
             where.refuse(int(np.argmax(codes == bad)), repr(values[bad].as_py()), f"{must}; --ids text takes any")
     if must == "text":
+        if how != "text" and not columns.is_parquet(where.file):
+            comments = compute.match_substring_regex(values, COMMENT).to_numpy(zero_copy_only=False)
+            if comments.any():
+                row = int(np.argmax(comments[codes]))
+                word = values[int(codes[row])].as_py()
+                where.refuse(row, repr(word), "an id: comments stand above the table alone; --ids text takes it")
         told = [word for word in MISSING if word] if how != "text" else []  # Namibia's code is NA: --ids text takes it
         nothing = compute.is_in(values, arrow().array(["", *told], values.type)).to_numpy(zero_copy_only=False)
         if nothing.any():

@@ -32,6 +32,7 @@ SEPARATORS = (",", ";", "\t", "|", BLANKS)
 COMMENTS = ("#", "%")  # what a line above the header begins with, if it is none
 BLOCK_BYTES = 4 << 20
 HEAD_BYTES = 1 << 16
+HEAD_LINES = 4  # at least, of a longer file
 WIDEST_FIELD = 1 << 26  # bytes of a quoted field
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 WHOLE = re.compile(r"[-+]?\d{1,18}(\.0*)?")  # an integer, perhaps in a column of floats
@@ -101,9 +102,14 @@ FOREIGN = {
     b"BZh": "is compressed by bzip2: unpack it, or compress it by gzip and call it {name}.gz",
     b"\xfd7zXZ": "is compressed by xz: unpack it, or compress it by gzip and call it {name}.gz",
     b"\x28\xb5\x2f\xfd": "is compressed by zstd: unpack it, or compress it by gzip and call it {name}.gz",
+    b"version https://git-lfs": "is a pointer of git LFS, not the file: git lfs pull fetches it",
     b"\xff\xfe": "is UTF-16, must be UTF-8",
     b"\xfe\xff": "is UTF-16, must be UTF-8",
 }
+
+
+NO_UTF8 = "is no UTF-8: iconv -f LATIN1 -t UTF-8 FILE makes it of Latin-1"
+LONE_CR = "its lines end in CR alone: tr '\\r' '\\n' makes lines of them"
 
 
 # --- the head ---------------------------------------------------------------------------------------------------------
@@ -132,7 +138,7 @@ def layout(file: Path) -> Layout:
     """Raises: DatasetError if the file is empty, or no text."""
     head = _head(file)
     lines = [line.removesuffix("\r") for line in head.decode("utf-8-sig", "replace").split("\n")]
-    whole = lines[:-1] if len(lines) > 1 and (len(head) == HEAD_BYTES or not lines[-1]) else lines
+    whole = lines[:-1] if len(lines) > 1 and (len(head) >= HEAD_BYTES or not lines[-1]) else lines
     comments = next((i for i, line in enumerate(whole) if not line.startswith(COMMENTS)), len(whole))
     body = whole[comments:]
     if not head or not body:
@@ -145,13 +151,25 @@ def layout(file: Path) -> Layout:
         header = csv.reader(body, delimiter=separator)
         next(header)
     except csv.Error as error:
+        if "new-line" in str(error):
+            raise DatasetError(f"{file}: {LONE_CR}") from None
         raise DatasetError(f"{file}: not readable ({error})") from None
+    if not _is_utf8(head.split(b"\n")[comments]):
+        raise DatasetError(f"{file}: its first line {NO_UTF8}")
     if separator != BLANKS and header.line_num > 1:
         raise DatasetError(
             f"{file}: its first row, of {header.line_num} lines, has a line break in quotes: write names in one line"
         )
     first = [field.strip() for field in rows[0]]
     return Layout(separator, comments, not all(NUMBER.fullmatch(field) for field in first), tuple(map(tuple, rows)))
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def promised_separator(file: Path) -> str:
@@ -232,8 +250,22 @@ def has_header(file: Path) -> bool:
 
 
 def values(file: Path, column: str) -> list[str]:
-    """Those of a column that are not missing, in the head of the file."""
-    return heads(file, [column])[0]
+    """Those of a column that are not missing, in the head of the file; if there are none, the first behind it."""
+    status = file.stat()
+    return heads(file, [column])[0] or _later(file, column, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _later(file: Path, column: str, *_identity: int) -> list[str]:
+    """The first of a column whose rows begin with missing ones, as a table that is sorted by its labels may."""
+    try:
+        for (block,) in (batch.columns for batch in batches(file, [column], ["string"])):
+            found = [word.strip() for word in block.to_pylist()]
+            if known := [word for word in found if word not in MISSING]:
+                return known
+    except (arrow("pyarrow").ArrowException, OSError):  # said, with its place, where all of it is read
+        pass
+    return []
 
 
 def heads(file: Path, columns: Sequence[str]) -> list[list[str]]:
@@ -286,7 +318,14 @@ def _head(file: Path) -> bytes:
     try:
         with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as stream:
             head = bytes(stream.read(HEAD_BYTES))
-    except gzip.BadGzipFile:
+            while (
+                len(head) >= HEAD_BYTES and head.count(b"\n") < HEAD_LINES and (line := stream.readline(WIDEST_FIELD))
+            ):
+                head += line  # of a wide table, the names alone may be longer
+    except gzip.BadGzipFile as error:
+        with file.open("rb") as stream:
+            if stream.read(2) == b"\x1f\x8b":  # it is, and damaged
+                raise DatasetError(f"{file}: not readable ({first_line_of(error)})") from None
         raise DatasetError(f"{file}: is not compressed by gzip: call it {file.name.removesuffix('.gz')}") from None
     except (OSError, EOFError, zlib.error) as error:
         raise DatasetError(f"{file}: not readable ({first_line_of(error)})") from None
@@ -294,7 +333,7 @@ def _head(file: Path) -> bytes:
         if head.startswith(magic):
             raise DatasetError(f"{file}: {advice.format(name=file.name)}")
     if b"\r" in head and b"\n" not in head:
-        raise DatasetError(f"{file}: its lines end in CR alone: tr '\\r' '\\n' makes lines of them")
+        raise DatasetError(f"{file}: {LONE_CR}")
     if b"\0" in head:
         raise DatasetError(f"{file}: is no text: byte {head.index(0)} is zero")
     return head
@@ -462,5 +501,5 @@ def _where(file: Path, columns: list[str], musts: list[str], text: str) -> str:
     if column and (value := re.search(r"invalid value '(.*)'", text)):
         return f"row {row}: column {column!r} is {value[1]!r}, must be {musts[columns.index(column)]}"
     if column and "UTF8" in text:
-        return f"row {row}: column {column!r} is no UTF-8"
+        return f"row {row}: column {column!r} {NO_UTF8}"
     return f"row {row}: not readable ({text})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -22,10 +23,12 @@ def read(path: Path, known: Sequence[Any], why: Callable[[str], str]) -> Any:
     """
     try:
         torch = import_module("torch")
-    except ImportError:
-        raise ConfigError(f"{path}: .pt files need torch: {extras.pip()} install torch") from None
+    except ImportError as error:
+        how = extras.advice(error, f"{extras.pip()} install torch")
+        raise ConfigError(f"{path}: .pt files need torch: {how}") from None
     try:
-        with torch.serialization.safe_globals(list(known)):
+        with torch.serialization.safe_globals(list(known)), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch's, on how another program wrote the file
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever a damaged archive or a pickled class leads to
         unknown = _UNKNOWN.search(str(error))

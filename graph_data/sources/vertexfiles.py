@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from graph_data.rowfile import RowFile
+from graph_data.masks import role_of
+from graph_data.rowfile import RowFile, check_file
 from graph_data.sources import columns, onehot, textfile, words
 from graph_data.sources.columns import FEATURES, Kind
 from graph_data.sources.ids import Ids, places
@@ -210,7 +211,10 @@ def features(
         width = random_width(text)
         if width:
             return RandomRows(num_vertices, width)
-        return _sparse(Path(text)) if text.endswith(".npz") else RowFile(Path(text))
+        if text.endswith(".npz"):
+            return _sparse(Path(text))
+        found = RowFile(Path(text))
+        return found[:][:, None] if found.ndim == 1 else found  # a vector is one feature
     if unfit := words.of_words(rows.files[0], [name for name in rows.values if name not in rows.onehot]):
         column, value = unfit
         raise DatasetError(
@@ -247,16 +251,19 @@ def features(
 
 def _sparse(path: Path) -> SparseRows:
     """CSR rows as ``scipy.sparse.save_npz`` writes them; they are read into memory."""
+    check_file(path)
     try:
         with path.open("rb") as stream:
             found = read_archive(stream)
-        arrays = {name: found[name] for name in ("indptr", "indices", "data", "shape")}
+        if "format" not in found:
+            raise ValueError(f"it holds {', '.join(found) or 'nothing'}: numpy.save writes one array as .npy")
         if (kind := bytes(found["format"]).decode()) != "csr":  # the others have the same arrays, of other meaning
             raise ValueError(f"it is {kind}: save_npz(file, matrix.tocsr())")
+        arrays = {name: found[name] for name in ("indptr", "indices", "data", "shape")}
     except (OSError, ValueError, KeyError) as error:
         raise DatasetError(f"{path}: not a CSR matrix of scipy.sparse.save_npz ({error})") from None
     indices = arrays["indices"].astype(np.int32, copy=False)
-    return SparseRows(arrays["indptr"].astype(np.int64), indices, arrays["data"], int(arrays["shape"][1]))
+    return SparseRows(arrays["indptr"].astype(np.int64), indices, arrays["data"], int(arrays["shape"][1])).in_order()
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
@@ -359,7 +366,8 @@ def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str) 
         fractions = not whole and bool((~unknown & (found != np.floor(found))).any())
         target = "numbers" if fractions else "classes" if found.ndim == 1 else "labels"
     if target == "numbers":
-        return Labels(found.astype(np.float32))
+        with np.errstate(over="ignore"):  # what is infinite then is refused by the check of the graph
+            return Labels(found.astype(np.float32))
     if target == "classes" and found.ndim == 2:
         return Labels(one_hot(np.where(unknown, -1, found), text))
     if target == "labels":
@@ -392,20 +400,50 @@ def _checked(text: str, found: Array, low: int, high: float, must: str, ids: Ids
 def split(
     text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None
 ) -> tuple[Array, tuple[str, ...]]:
-    """uint8 [N, S] of NONE, TRAIN, VAL, TEST; a column is a split. And the note on rows that say nothing."""
+    """uint8 [N, S] of NONE, TRAIN, VAL, TEST; a column is a split, or all columns are masks of one (train, val, test).
+    And the note on rows that say nothing."""
     if rows is None:
         found = _by_number(text, num_vertices).reshape(num_vertices, -1)
+        if found.dtype.kind == "b":
+            raise DatasetError(f"{text}: is true and false, which may be any part: must be {words.ROLES_ARE}")
         good = np.isin(found, (0, 1, 2, 3))
         if not good.all():
             v, s = np.argwhere(~good)[0]
             raise DatasetError(f"{text}: split of vertex {v} is {found[v, s]}, must be {words.ROLES_ARE}")
         return found.astype(np.uint8), ()
+    masks = [column for column in rows.values if words.is_mask(rows.files[0], column)]
+    if len(masks) == len(rows.values):
+        return _split_of_masks(rows, num_vertices, id_kind, ids)
+    if masks:
+        other = next(column for column in rows.values if column not in masks)
+        raise DatasetError(
+            f"{rows.files[0]}: column {masks[0]!r} is a mask by its name and values, {other!r} is none: name the "
+            f"columns of the split, {rows.files[0].name}#{','.join(masks)}"
+        )
     width, roles = len(rows.values), words.Roles()
     out, seen = np.full((num_vertices, width), NONE, np.uint8), np.zeros(num_vertices, bool)
     for where, values in rows.rows([roles.kind] * width, id_kind, ids, seen):
         out[where] = np.stack(values, axis=1)
     missing = roles.missing
     return out, (_missing("part", rows, missing.total(), sorted(missing)),) if missing else ()
+
+
+def _split_of_masks(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None) -> tuple[Array, tuple[str, ...]]:
+    """The split [N, 1] of a table with a column of 0 and 1 for each part. Raises: DatasetError for a vertex in two."""
+    width = len(rows.values)
+    found, seen = np.zeros((num_vertices, width)), np.zeros(num_vertices, bool)
+    for where, values in rows.rows([words.MASK] * width, id_kind, ids, seen):
+        found[where] = np.stack(values, axis=1)
+    masks, out = found == 1, np.full((num_vertices, 1), NONE, np.uint8)  # [N, width], [N, 1]
+    twice = masks.sum(axis=1) > 1
+    if twice.any():
+        v = int(np.argmax(twice))
+        parts = " and ".join(name for name, is_in in zip(rows.values, masks[v], strict=True) if is_in)
+        raise DatasetError(f"{rows.files[0]}: vertex {name_of(ids, v)} is in {parts}, must be in one part")
+    for name, mask in zip(rows.values, masks.T, strict=True):
+        out[mask] = role_of(name) or NONE
+    missing = int(np.isnan(found).any(axis=1).sum())
+    return out, (_missing("part", rows, missing),) if missing else ()
 
 
 def _by_number(text: str, num_vertices: int) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graph_data.masks import PARTS
+from graph_data.masks import PARTS, role_of
 from graph_data.sources import columns, textfile
 from graph_data.sources.arrow import arrow
 from graph_data.sources.columns import Kind, Where
@@ -20,6 +20,7 @@ from siafu.sparse import Array
 
 MAX_CLASSES = 1 << 20
 ROLES = {"0": NONE, "1": TRAIN, "2": VAL, "3": TEST, **PARTS}
+MASK_VALUES = ("0", "1", "0.0", "1.0", "true", "false")
 ROLES_ARE = "train, val (valid, validation), test, none, or 0 (none), 1 (train), 2 (validation), 3 (test)"
 
 
@@ -121,7 +122,8 @@ def coded(array: Any, where: Where, must: str) -> tuple[Array, list[str]]:
             array = arrow("pyarrow.compute").if_else(array, "True", "False")
         text = array.cast("string")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        where.refuse_column(str(array.type), must)
+        several = "; several classes of a vertex are a column of 0 and 1 for each class"
+        where.refuse_column(str(array.type), must + (several if columns.is_list(array.type) else ""))
     encoded = text.fill_null("").dictionary_encode()
     return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
 
@@ -134,11 +136,38 @@ def _read_optional(array: Any, where: Where) -> Array:
     try:
         found: Array = array.cast("float64").to_numpy(zero_copy_only=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if pa.types.is_integer(array.type):  # an integer that a float would round
+            values = array.fill_null(0).to_numpy(zero_copy_only=False)
+            where.check((values <= 2**53) & (values >= -(2**53)), values, EXACT)
         where.refuse_column(str(array.type), "numbers")
     return found
 
 
+EXACT = "within 2**53, which floats hold exactly: as words, with a letter in front, larger ones are classes too"
+
+
 OPTIONAL_NUMBERS = Kind("float64", "a number", _read_optional)
+
+
+def _read_mask(array: Any, where: Where) -> Array:
+    """0, 1, or NaN where there is none."""
+    values = _read_optional(array, where)
+    where.check(np.isin(values, (0, 1)) | np.isnan(values), values, "0 or 1, as a mask is")
+    return values
+
+
+MASK = Kind("float64", "0 or 1, as a mask is", _read_mask)
+
+
+def is_mask(file: Path, column: str) -> bool:
+    """Whether a column is one part of a split, by its name (train, val_mask, ...) and values of 0 and 1, or true and
+    false, seen as above."""
+    if not role_of(column):
+        return False
+    if not columns.is_parquet(file):
+        return all(value.lower() in MASK_VALUES for value in textfile.values(file, column))
+    kind, is_ = columns.column_type(file, column), arrow().types
+    return bool(is_.is_boolean(kind) or is_.is_integer(kind) or is_.is_floating(kind))
 
 
 def _read_optional_integers(array: Any, where: Where) -> Array:

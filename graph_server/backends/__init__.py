@@ -79,7 +79,8 @@ class Job(Generic[_T]):
     value. ``leads_to``: the tensor task that it is followed by, if it is. ``counted_as``: the total of
     ``graph_server.lambdas.step_times`` that its seconds go to; "" if what it gives says how long it took.
     ``may_begin``: False while it must wait for a computation that runs; None: it waits for none. ``like``: jobs of the
-    same one take about as long.
+    same one take about as long: of one step of one interval, for others have other numbers of edges and of vertices
+    that count.
     """
 
     priority: Priority

@@ -28,6 +28,7 @@ from siafu.tensor_task import (
     conversation,
     num_parts,
     split,
+    versions_kept,
 )
 from siafu.wire import FetchWeights, GradientAck, Message, Task, TaskPart, TaskResult, Tensors, Weights
 
@@ -38,11 +39,17 @@ class CpuBackend:
     invoker = ""
 
     def __init__(
-        self, spec: ModelSpec, name: str, clock: Callable[[], float], ops: TensorOps = arithmetic, parts: int = PARTS
+        self,
+        spec: ModelSpec,
+        name: str,
+        clock: Callable[[], float],
+        ops: TensorOps = arithmetic,
+        parts: int = PARTS,
+        staleness: int = 0,
     ):
         """``parts``: that a task's rows are cut into, at most: as a Lambda gets them, for the sake of the bits."""
         self._parts = parts
-        self._worker = TensorWorker(spec, name, clock, ops=ops, all_layers=True)
+        self._worker = TensorWorker(spec, name, clock, ops=ops, all_layers=True, kept_versions=versions_kept(staleness))
         # All mutable state:
         self._open: dict[TaskId, tuple[TensorTask, Run]] = {}
         self._waiting: dict[object, TaskId] = {}  # conversation with a parameter server -> task
@@ -53,7 +60,7 @@ class CpuBackend:
     @classmethod
     def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> CpuBackend:
         ops = arithmetic.on_threads(num_threads(config))
-        return cls(spec, f"cpu{index}", clock, ops, PARTS if config.lambdas.stream else 1)
+        return cls(spec, f"cpu{index}", clock, ops, PARTS if config.lambdas.stream else 1, config.train.staleness)
 
     def expect(self, task: TaskId, now: float) -> list[Action]:
         return []
@@ -101,12 +108,12 @@ class CpuBackend:
         return {"tasks": self._tasks, "compute_s": self._compute_s}
 
     def _job(self, task: TensorTask, run: Run, weights: Weights | None) -> Job[Question | TaskResult]:
-        lane, pc = task.id.lane, task.id.pc
+        lane, pc, interval = task.id.lane, task.id.pc, task.id.interval
         return Job(
             task.priority,
             lambda: lambda: _resume(run, weights),
             lambda outcome: self._went_on(task.id, outcome),
-            like=(lane, pc, weights is None),
+            like=(lane, pc, interval, weights is None),
         )
 
     def _went_on(self, task_id: TaskId, outcome: Question | TaskResult) -> list[Action]:

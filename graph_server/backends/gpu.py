@@ -67,7 +67,8 @@ class GpuBackend(CpuBackend):
 
     @classmethod
     def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> GpuBackend:
-        return cls(spec, f"gpu{index}", clock, Arithmetic(Memory(device_of(config.servers, index))), parts=1)
+        ops = Arithmetic(Memory(device_of(config.servers, index)))
+        return cls(spec, f"gpu{index}", clock, ops, parts=1, staleness=config.train.staleness)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ class Linear:
         return Gather(s.shard, self.model.aggregate, backward=backward, dtype=s.dtype, threads=s.threads)
 
     def store(self, step: Step, num_rows: int) -> Store:
-        return TableStore(num_rows, self.model.width(str(step.publishes)), self.setting.storage)
+        s = self.setting
+        return TableStore(num_rows, self.model.width(str(step.publishes)), s.storage, s.threads)
 
     def scale(self, step: Step) -> Array | None:
         return self.gathers[step.backward].source_scale

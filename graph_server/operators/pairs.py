@@ -34,7 +34,8 @@ class Pairs:
         self.ids = np.concatenate([shard.vertices, shard.ghosts_in]).astype(np.int64, copy=False)
 
     def store(self, step: Step, num_rows: int) -> Store:
-        return TableStore(num_rows, self.setting.model.width(str(step.publishes)), self.setting.storage)
+        s = self.setting
+        return TableStore(num_rows, s.model.width(str(step.publishes)), s.storage, s.threads)
 
     def scale(self, step: Step) -> Array | None:
         return None

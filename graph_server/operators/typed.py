@@ -102,7 +102,7 @@ class Typed:
         slot = str(step.publishes)
         width = self._width[slot]
         num_blocks = self.num_types if step.backward else self.model.width(slot) // width
-        blocks = [TableStore(num_rows, width, self.setting.storage) for _ in range(num_blocks)]
+        blocks = [TableStore(num_rows, width, self.setting.storage, self.setting.threads) for _ in range(num_blocks)]
         return Multiplied(blocks) if step.backward and self._sums(slot) else SideBySide(blocks)
 
     def scale(self, step: Step) -> Array | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from infra.machines.address_exchange import Place
 from infra.machines.host import await_agents, share
 from infra.machines.mailbox import Mailbox
-from run_coordinator import api, live_status
+from run_coordinator import api, live_status, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.coordinator import Coordinator
 from siafu import config as configs
@@ -52,7 +52,7 @@ def coordinate(config_file: Path, shards_path: Path, run_dir: Path) -> None:
     """Waits for the machines, trains, and leaves all in ``run_dir``."""
     config, place = configs.load(config_file), Place.read(run_dir)
     shards = ShardSet.open(shards_path, ())
-    with live_status.kept(run_dir, lambda status: None) as on_status:
+    with run_directory.alone(run_dir), live_status.kept(run_dir, lambda status: None) as on_status:
         _carry_out(config, place, shards, run_dir, on_status)
 
 

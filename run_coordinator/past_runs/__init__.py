@@ -15,7 +15,7 @@ from run_coordinator.repeat import PLAN, Spread, plus_minus, spread
 from siafu import baseline, run_files
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError
+from siafu.errors import ConfigError
 from siafu.metrics import SPLITS
 from siafu.progress import dollars, duration, written
 from siafu.run_files import CONFIG, METRICS, Record, Result, Split
@@ -275,13 +275,7 @@ def of(path: Path, records: Sequence[Record]) -> PastRun:
 def _state(path: Path, result: Result | None) -> State:
     if result is not None:
         return "at its limit" if result["stopped"] in ("budget", "time") else "finished"
-    try:
-        with run_directory.alone(path):
-            return "broken off"
-    except ConfigError:
-        return "running"
-    except (OSError, GnnError):
-        return "broken off"
+    return "running" if run_directory.is_under_way(path) else "broken off"
 
 
 def _started(one: PastRun | Trials) -> str:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from siafu.errors import DatasetError
+from siafu.run_files import write_whole
 
 
 def rewind(path: Path, version: int, judged: int) -> None:
     """Keeps epochs before ``version`` and evaluations up to ``judged``, and all that is neither; a torn last line goes.
 
-    Written beside and renamed. Raises: DatasetError if it cannot be.
+    Whole or not at all. Raises: DatasetError if it cannot be written.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = [line for line in lines if _stays(line, version, judged)]
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        beside.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        os.replace(beside, path)
+        write_whole(path, "".join(f"{line}\n" for line in kept).encode())
     except OSError as error:
         raise DatasetError(f"{path}: cannot be written: {error.strerror}") from error
 

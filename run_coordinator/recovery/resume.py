@@ -82,11 +82,12 @@ def resume(
     outputs.check_folder("run", path)
     prepared.check_beforehand(config)
     on_status = on_status or (lambda status: None)
-    on_status(Status(phase="preparing"))
-    shards = ShardSet.open(prepared.shards_of(config))
-    run_directory.same_data(path, config, shards)  # before the run's manifest is written again
-    before = functools.partial(_state, path, config, shards)
-    return api.conduct(config, shards.path, on_status, path, before, on_epoch)
+    with run_directory.alone(path):  # a run under way saves checkpoints, which are tidied up before they are read
+        on_status(Status(phase="preparing"))
+        shards = ShardSet.open(prepared.shards_of(config))
+        run_directory.same_data(path, config, shards)  # before the run's manifest is written again
+        before = functools.partial(_state, path, config, shards)
+        return api.conduct(config, shards.path, on_status, path, before, on_epoch)
 
 
 def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]) -> Config:

@@ -110,7 +110,7 @@ class ModelSpec:
         num_train, negatives = graph.training_pairs if links else (graph.splits[config.data.split].train, 1)
         num_outputs = model.hidden[-1] if links else graph.num_classes
         if not num_train and train.epochs:
-            raise ConfigError(f"data.split = {config.data.split}: it has no training vertex")
+            raise ConfigError(f"data.split = {config.data.split}: it has no training vertex with a label")
         _check_outputs(model.outputs, graph, config.data.split)
         if train.label_smoothing and target != "classes":
             raise ConfigError(

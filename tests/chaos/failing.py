@@ -4,7 +4,8 @@
 Servers' messages are numbered by ``siafu.message_numbers`` and keep the order of their link, as TCP does; between links
 there is no order at all. A message may be lost, come twice, or have been left over by an earlier attempt. A server that
 dies falls silent at once; others may go on for long before the coordinator notices. Then parameter servers that are
-left are asked for their state, and a new attempt begins: with that, with the newest checkpoint, or from nothing.
+left are asked for their state, also those that have told of a loss themselves, and a new attempt begins: with that,
+with the newest checkpoint, or from nothing.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class FailingFleet(Fleet):
         self.troubles, self.attempt = troubles, attempt
         self.injected |= dict.fromkeys(("server", "launcher", "message lost", "message twice", "message late"), 0)
         self.dead: set[Address] = set()
+        self.outlasting: set[Address] = set()  # parameter servers that take nothing but the question for their state
         self._joined = False  # whether all members have said hello
         self.links = {member: Links(member) for member in (COORDINATOR, *self.coordinator.members)}
         self.accepted: Counter[tuple[int, int, int]] = Counter()  # (epoch, interval, layer) of gradients
@@ -115,6 +117,16 @@ class FailingFleet(Fleet):
 
         self._happens(COORDINATOR, COORDINATOR, noticed)
 
+    def _give_up(self, member: Address, why: str) -> None:
+        """A server has lost a peer or a message, and tells; a parameter server stays."""
+        if member.role != "param_server":
+            return self._fail(member, f"gave up: {why}")
+        if member not in self.outlasting | self.dead:
+            self.outlasting.add(member)
+            last_words = wire.Failed(member.role, member.index, "PeerLost", why, "")
+            self._happens(member, COORDINATOR, self.coordinator.handle, member, last_words, self.now)
+        return None
+
     def rescue(self) -> None:
         """As ``run_coordinator.launch`` does: parameter servers that are left are asked for their state."""
         sends = self.coordinator.ask_for_state([m for m in self.coordinator.members if m not in self.dead])
@@ -136,7 +148,7 @@ class FailingFleet(Fleet):
         if sender.role == "worker" or to.role == "worker":
             return super()._dispatch(sender, to, message)
         if to in self.dead and self.rng.random() < 0.5:  # its connection is gone: whoever must deliver there gives up
-            return self._fail(sender, f"gave up: {to}: not connected") if sender != COORDINATOR else None
+            return self._give_up(sender, f"{to}: not connected") if sender != COORDINATOR else None
         links = self.links[sender]
         number = links.number(to)
         links.sent(to)
@@ -163,11 +175,13 @@ class FailingFleet(Fleet):
         links = self.links[to]
         if to in self.dead or attempt != self.attempt or not links.take(sender, number):
             return
+        if to in self.outlasting and not isinstance(message, wire.GetState):
+            return
         if to != COORDINATOR:
             try:
                 links.check()
             except PeerLost as lost:
-                return self._fail(to, f"gave up: {lost}")
+                return self._give_up(to, str(lost))
         if not isinstance(message, wire.Heartbeat):
             self._deliver(sender, to, message)
         links.check()

@@ -195,7 +195,8 @@ def _work(seeds: range) -> Counter[str]:
 def _lab() -> Lab:
     """One for each process."""
     gc.set_threshold(200_000)  # a fleet is all cycles, and short-lived
-    vars(models)["build"] = lru_cache(None)(_build)  # a model is a value
+    known = lru_cache(None)(_build)  # a model is a value; what a server's threads compute with is none
+    vars(models)["build"] = lambda spec, *arithmetic: _build(spec, *arithmetic) if arithmetic else known(spec)
     logging.disable(logging.CRITICAL)  # workers that fail are told of, and here nothing else happens
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

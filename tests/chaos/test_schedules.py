@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +31,13 @@ def test_servers_die_and_messages_get_lost_and_nothing_is_lost_of_the_run(tmp_pa
     for what in ("server", "launcher", "message lost", "message twice", "message late", "kill", "lose"):
         assert counts[f"fault: {what}"] > 0, counts
     assert counts["restored"] > counts["resumes"] > 0
+
+
+@pytest.mark.long
+def test_the_command_runs_schedules_in_processes_of_its_own() -> None:
+    command = [sys.executable, "-m", "tests.chaos.schedules", "--count", "20"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_seed_is_the_same_run_every_time(tmp_path: Path) -> None:

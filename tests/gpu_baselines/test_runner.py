@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_baselines import runner
+from gpu_baselines import rank_checkpoints, runner
 from gpu_baselines.group import Group
 from gpu_baselines.run import Run
 from gpu_baselines.runner import _cut_metrics
@@ -69,6 +70,29 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_is_not_trained_on(
     again = trained(tmp_path, [folder] * 2, resume=True, **settings)
     assert whole["stopped"] == why
     assert without_times(again) == without_times(whole)
+
+
+def test_a_checkpoint_is_on_the_disk_before_the_older_one_goes(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut between the two left none."""
+    done: list[str] = []
+    sync, remove = os.fsync, shutil.rmtree
+
+    def fsync(file: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{file}"))
+        done.append(f"{path.parent.name}/{path.name.strip('.').rpartition('.')[0]}")
+        sync(file)
+
+    def rmtree(path: Path, **how: Any) -> None:
+        done.append(f"removed {Path(path).name}")
+        remove(path, **how)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(rank_checkpoints.shutil, "rmtree", rmtree)
+    trained(tmp_path, [folder] * 2, resume=False)
+    before = done[: done.index("removed checkpoint-2")]
+    assert {"checkpoint-4/rank-0", "checkpoint-4/rank-1", "checkpoint-4/whole.json"} <= set(before)
 
 
 def test_bytes_per_link_are_of_all_sessions(tmp_path: Path, folder: Path) -> None:

@@ -6,14 +6,15 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
-from graph_data.sources.names import SOURCES
 from siafu.__main__ import main
 
 EDGES = b"src,dst\n1,2\n2,3\n3,1\n"
@@ -74,6 +75,14 @@ def table(**columns: Any) -> Callable[[Path], None]:
         parquet.write_table(pa.table(columns), path)
 
     return write
+
+
+def twice_named(path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    column = pa.array([1, 2])
+    parquet.write_table(pa.Table.from_arrays([column, column, column], names=["src", "dst", "dst"]), path)
 
 
 def npz(**changed: Any) -> Callable[[Path], None]:
@@ -139,7 +148,7 @@ CASES = (
         "bytes that are no UTF-8",
         {"e.csv": b"src,dst\nann,bob\nb\xff,ann\n"},
         "e.csv",
-        "e.csv: row 2: column 'src' is no UTF-8",
+        "e.csv: row 2: column 'src' is no UTF-8: iconv -f LATIN1 -t UTF-8 FILE makes it of Latin-1",
     ),
     Case(
         "an id beyond the number of vertices",
@@ -182,6 +191,155 @@ CASES = (
         {"e.csv": b"ann,bob\nbob,eve\n"},
         "e.csv",
         "e.csv: 'bob' of its first line is also an id: give it a first line that names its columns",
+    ),
+    Case(
+        "a name of a column that is no UTF-8",
+        {"e.csv": b"src,dst,gr\xf6\xdfe\n1,2,3\n"},
+        "e.csv",
+        "e.csv: its first line is no UTF-8: iconv -f LATIN1 -t UTF-8 FILE makes it of Latin-1",
+    ),
+    Case(
+        "some lines that end in CR alone",
+        {"e.csv": b"src,dst\n1,2\r2,3\r3,1\n"},
+        "e.csv",
+        "e.csv: its lines end in CR alone: tr '\\r' '\\n' makes lines of them",
+    ),
+    Case(
+        "a pointer of git LFS",
+        {"e.csv": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"},
+        "e.csv",
+        "e.csv: is a pointer of git LFS, not the file: git lfs pull fetches it",
+    ),
+    Case(
+        "a damaged gzip file",
+        {"e.csv.gz": gzip.compress(EDGES)[:-8] + bytes(8)},
+        "e.csv.gz --features random:2",
+        "e.csv.gz: not readable (…)",
+    ),
+    Case(
+        "a hexadecimal id",
+        {"e.csv": text("1,2\n2,0x1F\n")},
+        "e.csv",
+        "e.csv: row 2: column 'dst' is '0x1F', must be an integer; --ids text takes any",
+    ),
+    Case(
+        "a leading zero behind a sign",
+        {"e.csv": text("1,2\n" * 20000 + "-01,2\n")},
+        "e.csv",
+        "e.csv: row 20001: column 'src' is '-01', must be an integer without leading zeros; --ids text takes any",
+    ),
+    Case(
+        "a long text for a number",
+        {"e.csv": WEIGHTED + b"1,2," + b"words" * 2000 + b"\n"},
+        "e.csv --weight w",
+        ("e.csv: row 4: column 'w' is '" + "words" * 2000)[:1000]
+        + " … "
+        + ("words" * 2000 + "', must be a number")[-500:],
+    ),
+    Case(
+        "two columns of one name in Parquet",
+        {"e.parquet": twice_named},
+        "e.parquet --features random:2",
+        "e.parquet: has two columns 'dst'",
+    ),
+    Case(
+        "a feature beyond float32",
+        {"e.csv": EDGES, "x.csv": b"id,x\n1,1\n2,1e39\n3,1\n"},
+        "e.csv --features x.csv",
+        "x.csv: row 2: column 'x' is 1e+39, must be within float32, 3.4e38 at most",
+    ),
+    Case(
+        "a class that floats round",
+        {"e.csv": EDGES, "y.csv": b"id,y\n1,1152921504606846977\n2,3\n3,1\n"},
+        "e.csv --labels y.csv",
+        "y.csv: row 1: column 'y' is 1152921504606846977, must be within 2**53, which floats hold exactly: as words, "
+        "with a letter in front, larger ones are classes too",
+    ),
+    Case(
+        "several classes in a list",
+        {"e.csv": EDGES, "y.parquet": table(id=[1, 2, 3], y=[["a"], ["a", "b"], []])},
+        "e.csv --labels y.parquet",
+        "y.parquet: column 'y' is list<element: string>, must be a word; several classes of a vertex are a column of 0 "
+        "and 1 for each class",
+    ),
+    Case(
+        "features without columns",
+        {"g.npz": npz(x=np.ones((4, 0), np.float32), num_features=None)},
+        "g.npz",
+        "g: features are [4, 0], must have 1 column at least",
+    ),
+    Case(
+        "sparse features of another layout",
+        {"e.csv": EDGES, "x.npz": lambda path: scipy.sparse.save_npz(path, scipy.sparse.eye(4, format="coo"))},
+        "e.csv --features x.npz",
+        "x.npz: not a CSR matrix of scipy.sparse.save_npz (it is coo: save_npz(file, matrix.tocsr()))",
+    ),
+    Case(
+        "an archive for one array",
+        {"e.csv": EDGES, "x.npz": npz()},
+        "e.csv --features x.npz",
+        "x.npz: not a CSR matrix of scipy.sparse.save_npz (it holds edge_index, num_nodes, num_features, num_classes, "
+        "x, y, train_mask, test_mask: numpy.save writes one array as .npy)",
+    ),
+    Case("an ending in capitals", {"E.CSV": EDGES}, "E.CSV", "E.CSV: endings are read in lower case: call it E.csv"),
+    Case(
+        "a packed table",
+        {"e.csv.bz2": b"BZh"},
+        "e.csv.bz2",
+        "e.csv.bz2: is packed: unpack it (of packed files, siafu reads tables ending in .gz)",
+    ),
+    Case(
+        "ids that differ in a blank",
+        {"e.csv": text("ann, bob\nbob,ann\n")},
+        "e.csv",
+        "e.csv: ids 'bob' and ' bob' differ only in what is not seen: make them equal; --ids text takes both",
+    ),
+    Case(
+        "a blank behind an id of a table",
+        {"e.csv": text("ann,bob\nbob,eve\n"), "y.csv": b"id,job\nann ,a\nbob,b\neve,a\n"},
+        "e.csv --labels y.csv",
+        "e.csv, y.csv: ids 'ann' and 'ann ' differ only in what is not seen: make them equal; --ids text takes both",
+    ),
+    Case(
+        "an accent in one sign and in two",
+        {"e.csv": text("\u00e9,b\ne\u0301,b\n")},
+        "e.csv",
+        "e.csv: ids '\\xe9' and 'e\\u0301' differ only in what is not seen: make them equal; --ids text takes both",
+    ),
+    Case(
+        "a sign without width",
+        {"e.parquet": table(src=["a\u200b", "a\ufeff"], dst=["b", "b"])},
+        "e.parquet --features random:2",
+        "e.parquet: ids 'a\\u200b' and 'a\\ufeff' differ only in what is not seen: make them equal; --ids text takes "
+        "both",
+    ),
+    Case(
+        "a comment between names",
+        {"e.csv": text("ann,bob\n# ann, eve\nbob,ann\n")},
+        "e.csv",
+        "e.csv: row 2: column 'src' is '# ann', must be an id: comments stand above the table alone; --ids text takes "
+        "it",
+    ),
+    Case(
+        "an adjacency matrix",
+        {"e.csv": b"0,1,0\n1,0,1\n0,1,0\n"},
+        "e.csv",
+        "e.csv: its 3 columns look like an adjacency matrix, must be a row for each edge, source and target: "
+        "numpy.argwhere(matrix) makes these; --src and --dst name columns of edges",
+    ),
+    Case(
+        "an adjacency matrix as savetxt writes it, too long for a first look",
+        {"e.txt": b"0.000000000000000000e+00 1.000000000000000000e+00 0.000000000000000000e+00\n" * 1000},
+        "e.txt --features random:2",
+        "e.txt: its 3 columns look like an adjacency matrix, must be a row for each edge, source and target: "
+        "numpy.argwhere(matrix) makes these; --src and --dst name columns of edges",
+    ),
+    Case(
+        "a weighted adjacency matrix",
+        {"e.csv": b"0,5,0,0,0,2\n" * 6},
+        "e.csv",
+        "e.csv: its 6 columns look like an adjacency matrix, must be a row for each edge, source and target: "
+        "numpy.argwhere(matrix) makes these; --src and --dst name columns of edges",
     ),
     # --- weights and types
     Case(
@@ -241,11 +399,33 @@ CASES = (
     Case("an empty file", {"e.csv": b""}, "e.csv", "e.csv: is empty"),
     Case("a header alone", {"e.csv": b"src,dst\n"}, "e.csv", "e.csv: has no edge, so no vertex"),
     Case("no file", {}, "e.csv", "e.csv: no such file"),
+    Case("a pipe for a table", {"e.csv": os.mkfifo}, "e.csv", "e.csv: is a pipe or device, must be a file"),
+    Case("a pipe for a graph", {"g.npz": os.mkfifo}, "g.npz", "g.npz: is a pipe or device, must be a file"),
+    Case("a folder for a graph", {"g.pt": Path.mkdir}, "g.pt", "g.pt: is a folder, must be a file"),
+    Case(
+        "a pipe for features",
+        {"e.csv": EDGES, "x.npy": os.mkfifo},
+        "e.csv --features x.npy",
+        "x.npy: is a pipe or device, must be a file",
+    ),
+    Case(
+        "a pipe for sparse features",
+        {"e.csv": EDGES, "x.npz": os.mkfifo},
+        "e.csv --features x.npz",
+        "x.npz: is a pipe or device, must be a file",
+    ),
+    Case(
+        "a name that is too long",
+        {"e.csv": EDGES},
+        "e.csv --out " + "s" * 300,
+        "s" * 300 + ": cannot be written: File name too long",
+    ),
     Case(
         "a file of another kind",
         {"e.doc": EDGES},
         "e.doc",
-        f"source 'e.doc': must be a .npz, .parquet or .csv file, or one of {', '.join(SOURCES)}",
+        "e.doc: ends as no format that siafu reads: .npz, .bsnap, .dgl, .pt, .parquet, .pq, .csv, .csv.gz, .tsv, "
+        ".tsv.gz, .txt, .txt.gz, .edges, .edges.gz, .edgelist, .edgelist.gz, or those of docs/data.md",
     ),
     Case(
         "text that is called compressed",

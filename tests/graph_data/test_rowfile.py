@@ -49,7 +49,12 @@ def test_what_is_no_array_is_refused(content, tmp_path):
         RowFile(tmp_path / "a.npy")
 
 
-def test_columns_one_after_another_are_refused(tmp_path):
-    np.save(tmp_path / "a.npy", np.zeros((3, 4), order="F"))
-    with pytest.raises(DatasetError, match=r"must be an array of numbers with its rows one after another"):
+def test_columns_one_after_another_are_rows_too(tmp_path):
+    """``numpy.save`` of a DataFrame's values, or of ``x.T``, writes such a file."""
+    x = np.arange(12.0).reshape(3, 4)
+    np.save(tmp_path / "a.npy", np.asfortranarray(x))
+    found = RowFile(tmp_path / "a.npy")
+    assert (found[:].tolist(), found[1:2].tolist(), found[3:].tolist()) == (x.tolist(), x[1:2].tolist(), [])
+    np.save(tmp_path / "a.npy", np.zeros((2, 3, 4), order="F"))
+    with pytest.raises(DatasetError, match=r"a\.npy: is an array of 3 axes, must be rows of numbers$"):
         RowFile(tmp_path / "a.npy")

@@ -52,6 +52,21 @@ def test_an_empty_folder_is_used(tmp_path):
     ShardSet.open(tmp_path).verify()
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_to_another_disk_stays_one(there, tmp_path):
+    """A second preparation replaces the graph behind the link too."""
+    (tmp_path / "disk").mkdir()
+    if there:
+        (tmp_path / "disk" / "shards").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk" / "shards")
+    for parts in (2, 1):
+        assert prepare(random_graph(), tmp_path / "out", parts=parts).manifest.num_partitions == parts
+        assert ShardSet.open(tmp_path / "disk" / "shards").manifest.num_partitions == parts
+    assert (tmp_path / "out").is_symlink()
+    assert sorted(file.name for file in tmp_path.rglob("*") if "shards" in file.name) == ["shards"]
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
 @pytest.mark.parametrize("kind", ["file", "folder", "run"])
 def test_what_is_no_prepared_graph_is_not_overwritten(kind, tmp_path):
     out = tmp_path / "precious"

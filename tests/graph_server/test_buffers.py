@@ -6,14 +6,14 @@ Two intervals: 0 has rows 0 and 2, 1 has row 1. Interval i publishes ``value(i, 
 from __future__ import annotations
 
 import threading
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from graph_server.buffers import PublishedSlot, StalePolicy, Store, TableStore
 from graph_server.operators.attention import RecordStore
-from siafu.kernels import Records
+from siafu.kernels import Records, Table
 from siafu.sparse import Array
 
 PLACES: dict[int, slice | Array] = {0: np.array([2, 0]), 1: slice(1, 2)}
@@ -203,3 +203,25 @@ def test_each_number_of_a_row_read_while_it_is_replaced_is_of_one_of_the_two_epo
     finally:
         over.set()
         thread.join()
+
+
+@pytest.mark.parametrize("storage", ["float32", "float64", "bfloat16"])
+def test_threads_that_share_a_write_change_no_bit(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, rng = np.float64 if storage == "float64" else np.float32, np.random.default_rng(1)
+    values, scale = rng.standard_normal((40_000, 7)).astype(real), rng.standard_normal(40_000).astype(real)
+    asked = []
+    write = Table.write
+
+    def counted(self: Table, *given: Any, threads: int = 1) -> None:
+        asked.append(threads)
+        write(self, *given, threads=threads)
+
+    monkeypatch.setattr(Table, "write", counted)
+    found = []
+    for threads in (1, 4):
+        store = TableStore(40_000, 7, storage, threads)
+        store.write(slice(None), values, scale)
+        store.paste(slice(5, 9), values[:4])
+        found.append(store.read(slice(None)))
+    assert asked == [1, 1, 4, 4]
+    assert found[0].tobytes() == found[1].tobytes()

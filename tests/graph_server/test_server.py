@@ -21,6 +21,7 @@ from graph_server.server import Server, _timed, largest_result
 from siafu.address import COORDINATOR
 from siafu.config import Config
 from siafu.models import ModelSpec
+from siafu.wire import Stop
 
 
 def test_the_seconds_of_a_computation_are_those_between_its_start_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +180,7 @@ def test_what_was_short_the_last_time_is_computed_on_the_servers_own_thread(monk
 
 
 def test_messages_are_looked_at_between_many_short_computations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SHORTS_S", -1.0)
+    monkeypatch.setattr(module, "TURN_S", -1.0)
     server = object.__new__(Server)
     server.__dict__.update(
         hub=SimpleNamespace(),
@@ -192,4 +193,90 @@ def test_messages_are_looked_at_between_many_short_computations(monkeypatch: pyt
     server._events.put((lambda: [], ()))
     server._take_events()
     assert server._events.empty()
-    assert len(server._short) == 3
+    assert len(server._short) == 2
+
+
+def test_threads_that_hand_over_more_than_is_taken_in_keep_neither_messages_nor_short_computations_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each event takes a millisecond, in which a thread hands over the next one."""
+    now, taken, computed = [0.0], [0], list[str]()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0]))
+    server = object.__new__(Server)
+
+    def event() -> list[Action]:
+        now[0] += 1e-3
+        taken[0] += 1
+        assert taken[0] < 1000, "it never comes back to its messages"
+        server._events.put((event, ()))
+        return []
+
+    server.__dict__.update(
+        hub=SimpleNamespace(),
+        partition=SimpleNamespace(computed=lambda *_: computed.append("short") or []),
+        _events=SimpleQueue(),
+        _short=deque(),
+        _took={"A": 0.0},
+    )
+    server._events.put((event, ()))
+    for turn in range(1, 4):
+        server._do([Compute(lambda: None, lambda value: [], like="A")])
+        server._take_events()
+        assert (computed, server._has_work) == (turn * ["short"], True)  # the next look at messages waits for none
+
+
+class Ticking:
+    """A hub, a presence and a clock in one: each look at messages takes ``TURN_S``, after so many comes Stop."""
+
+    TURN_S = module.TICK_S / 8
+
+    def __init__(self, turns: int):
+        self.now, self.turns, self.ticks = 100.0, turns, list[float]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def poll(self, timeout_s: float) -> list[Any]:
+        self.now += self.TURN_S
+        self.turns -= 1
+        return [] if self.turns else [(COORDINATOR, Stop(""))]
+
+    def tick(self, now: float) -> list[Action]:
+        self.ticks.append(now)
+        return []
+
+
+def test_the_partition_is_told_of_time_every_tick_and_not_at_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Ticking(turns=41)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=world.monotonic))
+    monkeypatch.setattr(module, "Presence", lambda *_: world)
+    server = object.__new__(Server)
+    server.__dict__.update(
+        hub=SimpleNamespace(counts={}, send=lambda to, said: None),
+        config=Config(),
+        index=0,
+        roster=SimpleNamespace(graph_servers=(), param_servers=()),
+        backend=None,
+        _events=SimpleQueue(),
+        _short=deque(),
+        _launcher=None,
+        _trace=None,
+        partition=SimpleNamespace(greet=lambda now: [], tick=world.tick, usage={}),
+    )
+    server.run()
+    assert world.ticks == pytest.approx([100.0 + module.TICK_S * n for n in range(1, 6)])
+
+
+@pytest.mark.parametrize(("backend", "workers"), [(SimpleNamespace(in_flight=3), 0), (Backend(), 2)])
+def test_a_heartbeat_counts_the_workers_of_lambdas_alone(
+    backend: Any, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Backend, "in_flight", 3)
+    monkeypatch.setattr(Backend, "num_workers", 2)
+    server = object.__new__(Server)
+    server.__dict__.update(
+        hub=SimpleNamespace(counts={"lost": 4}), index=1, backend=backend, partition=SimpleNamespace(usage={"gb_s": 2})
+    )
+    said = server._usage()
+    assert (said.server, said.tasks_in_flight, said.workers) == (1, 3, workers)
+    assert json.loads(said.usage) == {"gb_s": 2, "lost": 4}

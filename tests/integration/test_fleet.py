@@ -21,7 +21,8 @@ import pytest
 
 import siafu.tensor_task
 from graph_data.prepare import prepare
-from graph_server.backends import Action, TensorTask
+from graph_server import layer_zero
+from graph_server.backends import Action, Compute, TensorTask
 from graph_server.operators.linear import Linear
 from graph_server.param_servers import run_of
 from graph_server.partition import Partition
@@ -35,6 +36,7 @@ from siafu.models.staged import FEATURES
 from siafu.shards import ShardSet
 from siafu.sparse import Array
 from siafu.tasks import Lane
+from siafu.training_state import TrainingState
 from tests import reference
 from tests.fleet import Faults, Fleet
 from tests.toy_graphs import random_graph, with_sparse_features
@@ -452,6 +454,25 @@ def test_async_keeps_its_bounds_in_any_order_and_through_any_faults(
     assert len(set.union(*tally.bits.values())) > len(seeds) // 2  # they do differ
 
 
+def test_a_server_asks_for_the_weights_of_an_interval_once_an_epoch_however_far_others_are_ahead(fleet: Build):
+    """Also of an evaluation that trails by many versions: its weights are not pushed out by newer ones."""
+    options = {"train.mode": "async", "train.staleness": 6, "train.ahead": 1.0, "train.warmup_epochs": 0}
+    run = fleet({**options, "train.freshness": 0.0, "train.epochs": 20, "train.intervals": 3, "train.eval_every": 1}, 3)
+    (replica,) = run.replicas
+    take, asked, trailed = replica.handle, Counter[tuple[str, int, int]](), [0]
+
+    def handle(sender: Address, message: wire.Message) -> list[Send]:
+        if isinstance(message, wire.FetchWeights):
+            asked[message.lane, message.epoch, message.interval] += 1
+            trailed.append(replica.version - message.epoch - 1 if message.lane == "eval" else 0)
+        return take(sender, message)
+
+    replica.handle = handle  # type: ignore[method-assign]
+    run.train()
+    assert Counter(asked.values()) == {1: 2 * 20 * 6}
+    assert max(trailed) > siafu.tensor_task.KEPT_VERSIONS  # else nothing was shown
+
+
 @pytest.mark.parametrize(
     ("mode", "rows", "gradients"), [("async", "smooth", "drop"), ("async", "freeze", "smooth"), ("pipe", "use", "use")]
 )
@@ -589,6 +610,63 @@ def test_a_run_that_goes_on_computes_nothing_of_an_epoch_that_is_over(
     assert again.coordinator.result()["loss_history"][:4] == first.coordinator.result()["loss_history"]
 
 
+def test_the_best_weights_of_a_run_that_goes_on_have_the_scores_that_are_told_of_them(
+    fleet: Build, prepared: Callable[[str, int], ShardSet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its only parameter server dies when later weights than those of the checkpoint have been judged the best. In
+    async, others take their place."""
+    options = {"train.mode": "async", "train.freshness": 0.0, "train.epochs": 8, "train.eval_every": 1}
+    first = fleet({**options, "run.checkpoint_every": 1, "train.stop_on": "loss"})
+    saved: dict[int, TrainingState] = {}
+    settle = first.coordinator._settle
+
+    def settled(now: float) -> list[Any]:
+        actions = settle(now)
+        saved.update({action.state.version: action.state for action in actions})
+        return actions
+
+    monkeypatch.setattr(first.coordinator, "_settle", settled)
+    told_first = first.train()
+    assert told_first["best_epoch"] > 1
+    again = Fleet(first.config, prepared("directed", 2), 1, before=first.coordinator.gone_on(saved[1], 9.0))
+    told = again.train()
+    assert told["val_loss"] != told_first["val_loss"]
+    scores = expected_scores(GRAPHS["directed"](), again, again.weights("best"))["val"]
+    assert told["val_loss"] == pytest.approx(scores["loss"].expected, rel=1e-9)
+
+
+def test_computations_that_are_alike_are_of_one_step_of_one_interval(
+    fleet: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long the last one took says where the next one is computed, and of two intervals one may have all training
+    vertices: each comes once an epoch."""
+    run = fleet({"data.parts": 1, "train.epochs": 3, "train.intervals": 3, "train.eval_every": 1})
+    finish, seen = run._finish, Counter[Any]()
+
+    def finished(index: int, job: Compute[Any]) -> None:
+        seen[job.like] += job.like is not None
+        finish(index, job)
+
+    monkeypatch.setattr(run, "_finish", finished)
+    run.train()
+    assert max(seen.values()) == 3
+    assert len(seen) > 3 * len(run.partitions[0].programs[Lane.TRAIN])
+
+
+def test_rows_that_are_not_there_yet_are_as_old_in_a_run_that_goes_on_as_in_a_new_one(
+    fleet: Build, prepared: Callable[[str, int], ShardSet]
+) -> None:
+    """One epoch at first, not as many as the run has behind it."""
+    options = {"train.mode": "async", "train.freshness": 0.0, "train.warmup_epochs": 0, "run.checkpoint_every": 1}
+    first = fleet({**options, "train.epochs": 6})
+    first.train()
+    assert first.saved is not None
+    again = Fleet(first.config.replace({"train.epochs": 8}), prepared("directed", 2), 1, before=first.saved)
+    again.train()
+    ages = [[len(r["staleness"]) for r in run.records if r["event"] == "epoch"] for run in (first, again)]
+    assert ages == [6 * [2], 2 * [2]]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
@@ -646,6 +724,29 @@ def test_both_lanes_share_the_operator_of_linear_gathers_where_they_look_along_t
     for partition in run.partitions:
         operators = partition._operators.made
         assert operators[Lane.TRAIN, "linear", False] is operators[Lane.EVAL, "linear", False]
+
+
+@pytest.mark.parametrize(("ahead", "intervals", "most"), [(0.0, 4, 0), (0.1, 4, 1), (0.5, 4, 2), (1.0, 4, 4)])
+def test_so_many_of_a_servers_intervals_may_run_ahead(fleet: Build, ahead: float, intervals: int, most: int) -> None:
+    """A share of them, and one at least unless it is 0."""
+    run = fleet({"train.mode": "async", "train.ahead": ahead, "train.intervals": intervals})
+    run.train()
+    for partition in run.partitions:
+        assert partition.schedulers[Lane.TRAIN].max_ahead == most
+
+
+def test_layer_0_is_aggregated_once_for_both_lanes(fleet: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def aggregate(gather: Any, *rest: Any) -> Any:
+        made.append(gather)
+        return layer_zero.aggregate(gather, *rest)
+
+    monkeypatch.setattr("graph_server.partition.aggregate", aggregate)
+    run = fleet({"train.epochs": 2})
+    run.train()
+    assert run.partitions[0].evaluated.after(-1) is not None
+    assert len(made) == len(run.partitions)
 
 
 @pytest.mark.parametrize("settings", [{}, {"train.mode": "async", "train.stale_gradients": "drop"}])

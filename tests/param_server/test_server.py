@@ -12,12 +12,13 @@ import pytest
 from graph_data.prepare import prepare
 from param_server import server
 from param_server.replica import Replica
+from run_coordinator.reports import outlasts
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import PeerLost
 from siafu.member import Joined, Presence
 from siafu.sockets import Hub
-from siafu.wire import Failed, Message, Ready, Roster, Stop, Stopped
+from siafu.wire import Failed, GetState, Heartbeat, Message, ParamState, Ready, Roster, Stop, Stopped
 from tests.toy_graphs import random_graph
 
 RUN_ID = bytes(8)
@@ -38,7 +39,8 @@ class Played:
         with Hub(param_server(0), RUN_ID, listen="127.0.0.1") as hub:
             hub.dial(COORDINATOR, self.hub.endpoint)
             try:
-                server.serve(Joined(hub, self.config, 0, Roster((), (hub.endpoint,)), self.shards, self.shards))
+                self.roster = Roster((), (hub.endpoint,))
+                server.serve(Joined(hub, self.config, 0, self.roster, self.shards, self.shards))
             except Exception as error:
                 self.error = error
             hub.flush_and_close(1.0)
@@ -78,6 +80,26 @@ def test_without_a_coordinator_it_ends(played: Played) -> None:
     played.until(lambda: played.gone)  # which has said nothing
     assert isinstance(played.error, PeerLost)
     assert not played.says(Failed)  # whoever ends the process tells, once
+
+
+@pytest.mark.parametrize("played", [600.0], indirect=True)
+def test_a_message_that_was_lost_costs_no_step(played: Played) -> None:
+    """It tells, and its state can be had until it is told to stop."""
+    (endpoint,) = played.roster.param_servers
+    with Hub(graph_server(0), RUN_ID) as peer:
+        peer.dial(param_server(0), endpoint)
+        peer.send(param_server(0), Heartbeat("graph_server", 0))
+        peer.numbers.sent(param_server(0))  # one more, which does not arrive
+        peer.send(param_server(0), Heartbeat("graph_server", 0))
+        played.until(lambda: played.says(Failed))
+    (failed,) = [message for message in played.heard if isinstance(message, Failed)]
+    assert outlasts(failed)
+    assert failed.text == "the link from graph_server 0 to param_server 0 lost a message"
+    played.hub.send(param_server(0), GetState())
+    played.until(lambda: played.says(ParamState))
+    played.hub.send(param_server(0), Stop("starting again"))
+    played.until(lambda: played.gone)
+    assert played.error is None
 
 
 def test_who_outlasts_its_peers_listens_to_the_coordinator_alone() -> None:

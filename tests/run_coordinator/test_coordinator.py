@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from run_coordinator.reports import added, lanes, links, total
 from run_coordinator.states import state_message
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
-from siafu.errors import ConfigError, Diverged, ProtocolError, RemoteProtocolError, UnknownError, WorkerError
+from siafu.errors import ConfigError, Diverged, PeerLost, ProtocolError, RemoteProtocolError, UnknownError, WorkerError
 from siafu.evaluation import outcome
 from siafu.metrics import LOSS, TERMS
 from siafu.sparse import Array
@@ -445,6 +446,28 @@ def test_weights_that_do_not_come_after_a_verdict_are_replaced_too():
     core.handle(Q1, ModelWeights("final", 3, {"0.weight": np.zeros(1)}, 1), 41.0)  # parameter server 0 is silent
     core.fall_back({"0.weight": np.ones(1)})
     assert (core.complete, core.result()["epochs"]) == (True, 0)
+    said = [core.result()[key] for key in ("kept", "scores", "best_epoch", "val_acc")]
+    assert said == 4 * [None]  # they are the best evaluation's, not those of the first weights
+    assert core.result()["final_scores"] is not None
+
+
+def test_a_run_that_went_on_from_before_its_best_evaluation_does_not_ask_for_weights_that_are_to_come():
+    before = advanced().states.latest
+    assert before is not None
+    best = {**before.ledger["best"], "epoch": 5}  # training had got there, and its only parameter server died
+    core = Coordinator(
+        limited(max_seconds=50).config, before=replace(before, ledger={**before.ledger, "best": best, "judged": 4})
+    )
+    core.begin(0.0)
+    for member in MEMBERS:
+        hello(core, member)
+    for member in (*MEMBERS, Q0, Q1):
+        core.handle(member, Ready(member.role, member.index), 10.0)
+    actions = core.tick(45.0)
+    assert core.at_limit
+    assert [message.which for _, message in messages(actions, GetModel)] == ["latest"]
+    core.handle(Q0, ModelWeights("latest", 2, {"0.weight": np.zeros(1)}, 1), 46.0)
+    assert (core.result()["epochs"], core.result()["kept"], core.result()["scores"]) == (2, None, None)
 
 
 def test_training_stops_before_its_budget_is_spent():
@@ -511,6 +534,14 @@ def test_a_parameter_server_that_has_said_its_last_word_is_asked_for_nothing():
     with pytest.raises(WorkerError):
         core.handle(Q1, Failed("param_server", 1, "WorkerError", "", ""), 12.0)
     assert [send.to for send in core.ask_for_state(MEMBERS)] == [Q0]
+
+
+def test_a_parameter_server_that_has_lost_a_peer_is_asked_for_its_state():
+    """It stays for that (``param_server.server``): its weights are whole."""
+    core = started()
+    with pytest.raises(PeerLost):
+        core.handle(Q1, Failed("param_server", 1, "PeerLost", "the link from graph_server 0 lost a message", ""), 12.0)
+    assert [send.to for send in core.ask_for_state(MEMBERS)] == [Q0, Q1]
 
 
 def test_an_exception_that_is_none_of_ours_is_told_with_its_place():
@@ -764,6 +795,21 @@ def test_a_state_of_epochs_that_are_not_in_waits_for_them():
     (saved,) = [a for a in core.handle(G1, epoch_report(1, 2), 15.0) if isinstance(a, Save)]
     assert saved.state.version == 3
     assert core.states.given >= {Q1}
+
+
+def test_a_state_that_comes_after_a_newer_one_is_not_saved():
+    """Parameter servers that are left after a failure may have come unequally far; a checkpoint of the older one would
+    take the place of the newer one's (``siafu.checkpoints``, S2)."""
+    core = advanced()
+    core.handle(G1, epoch_report(1, 2), 14.0)
+    saved = []
+    for server, version in ((Q0, 3), (Q1, 2)):
+        state = ParamState(server.index, version, -1, -1, {f"{version}/0.weight": np.ones(1)}, {})
+        saved += [action.state.version for action in core.handle(server, state, 15.0) if isinstance(action, Save)]
+    assert saved == [3]
+    assert core.states.given >= {Q0, Q1}
+    assert core.states.latest is not None
+    assert core.states.latest.version == 3
 
 
 def test_a_checkpoint_is_asked_for_now_and_then():

@@ -253,8 +253,9 @@ def test_where_nothing_can_be_written_costs_no_work(line, capsys, tmp_path, monk
     (tmp_path / "file").touch()
     if " run " in line:
         siafu.train("digits", epochs=1, backend="cpu", mode="pipe", run_dir="run")
-    monkeypatch.setattr("graph_data.prepare.found_in", lambda source: pytest.fail("the graph was read"))
+    # convert first: imported after prepare was changed, it would keep that function beyond this test
     monkeypatch.setattr("graph_data.convert.found_in", lambda source: pytest.fail("the graph was read"))
+    monkeypatch.setattr("graph_data.prepare.found_in", lambda source: pytest.fail("the graph was read"))
     monkeypatch.setattr("run_coordinator.prepared.cached", lambda *args, **options: pytest.fail("it was prepared"))
     before = sorted(path.name for path in tmp_path.glob("[!.]*"))  # matplotlib and the cache begin with a dot
     assert main(line.split()) == 2

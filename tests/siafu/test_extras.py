@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shlex
@@ -16,6 +17,7 @@ from infra.imports import ROOT as TREE
 from infra.imports import files
 from siafu import extras
 from siafu.__main__ import VERBS
+from siafu.errors import ConfigError
 from tests.test_imports import ROOMS
 
 
@@ -83,6 +85,23 @@ def test_no_message_says_it_on_its_own() -> None:
         if any(text in path.read_text() for text in literal)
     }
     assert found == set()
+
+
+def test_what_is_installed_and_cannot_be_loaded_is_not_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ulimit -v``, or a library of another machine: pip would do nothing."""
+
+    def fail(name: str) -> None:
+        raise ImportError("libarrow.so: failed to map segment from shared object", name=name)
+
+    for module, call in (
+        ("graph_data.sources.arrow", "arrow"),
+        ("graph_data.objects.frames", "_narwhals"),
+        ("graph_data.inspection.plot", "_matplotlib"),
+    ):
+        found = importlib.import_module(module)
+        monkeypatch.setattr(found, "import_module", fail)
+        with pytest.raises(ConfigError, match=r": it is installed and cannot be loaded \(libarrow\.so: failed to map"):
+            getattr(found, call)(*(["matplotlib"] if call == "_matplotlib" else []))
 
 
 #: Packages of all extras, by the names that they are imported by.

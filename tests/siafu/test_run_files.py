@@ -51,14 +51,28 @@ def test_a_run_that_goes_on_has_no_result_and_a_broken_one_is_named(tmp_path: Pa
 def test_a_result_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_files.write_result(tmp_path, {"stopped": "epochs"})  # type: ignore[typeddict-item]
 
-    def full(self: Path, text: str) -> int:
-        self.write_bytes(text.encode()[: len(text) // 2])
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         run_files.write_result(tmp_path, {"stopped": "target"})  # type: ignore[typeddict-item]
     assert json.loads((tmp_path / "result.json").read_bytes()) == {"stopped": "epochs"}
+    assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_file_gets_its_name_once_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut may leave the name and nothing behind it."""
+    file, at_sync = tmp_path / "metrics.jsonl", list[tuple[bytes, bytes]]()
+    file.write_bytes(b"old\n")
+
+    def fsync(descriptor: int) -> None:
+        at_sync.append((Path(f"/proc/self/fd/{descriptor}").read_bytes(), file.read_bytes()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    run_files.write_whole(file, b"new\n")
+    assert at_sync == [(b"new\n", b"old\n")]
+    assert file.read_bytes() == b"new\n"
 
 
 def test_lines_are_read_once_they_are_whole_and_again_when_the_file_was_cut(tmp_path: Path) -> None:

@@ -69,6 +69,21 @@ def test_a_file_is_not_held_to_blame_for_the_machine(
     assert capsys.readouterr().err == f"siafu doctor: {expected}\n"
 
 
+@pytest.mark.parametrize(
+    ("number", "hint"), [(errno.ENOSPC, ""), (errno.EFBIG, "; ulimit -f says how large a file may be")]
+)
+def test_a_full_disk_is_named_by_what_was_written_to_it(
+    number: int, hint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """write(2) names no file."""
+    why = os.strerror(number)
+    monkeypatch.setattr(
+        doctor, "examine", raising(DatasetError(f"shards: cannot be written: {why}"), OSError(number, why))
+    )
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err == f"siafu doctor: shards: cannot be written: {why}{hint}\n"
+
+
 def test_a_run_says_at_once_that_it_may_open_too_few_files(tmp_path: Path) -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))

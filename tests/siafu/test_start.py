@@ -67,6 +67,17 @@ def test_doctor_runs_nothing_that_lies_in_the_working_folder(hostile: Path) -> N
     assert [check["found"] for check in checks if not check["ok"]] == []
 
 
+def test_a_users_file_with_the_name_of_a_package_of_ours_is_named(tmp_path: Path) -> None:
+    """It ended in "'graph_data' is not a package"."""
+    for name in ("graph_data.py", "train.py"):
+        (tmp_path / name).write_text("import siafu\nsiafu.from_arrays\n")
+    environment = {**os.environ, "PYTHONPATH": str(start.ROOT)}
+    command = [sys.executable, str(tmp_path / "train.py")]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    said = f"ImportError: {tmp_path / 'graph_data.py'} hides siafu's package graph_data: rename it"
+    assert ended.stderr.strip().splitlines()[-1] == said
+
+
 @pytest.mark.long
 def test_no_verb_runs_what_lies_in_the_working_folder(hostile: Path) -> None:
     siafu(hostile, "prepare", "digits", "--out", "shards")

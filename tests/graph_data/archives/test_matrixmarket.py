@@ -39,6 +39,7 @@ def write(text, name="a.mtx"):
     [
         ("pattern general", ["1 2", "3 1"], [(0, 1), (2, 0)], None),
         ("pattern symmetric", ["2 1", "3 1"], [(0, 1), (0, 2), (1, 0), (2, 0)], None),
+        ("pattern symmetric", ["2 1", "1 2"], [(0, 1), (1, 0)], None),
         ("real general", ["1 2 0.5", "3 1 2"], [(0, 1), (2, 0)], [0.5, 2]),
         ("integer symmetric", ["2 1 1", "3 1 1"], [(0, 1), (0, 2), (1, 0), (2, 0)], None),
     ],

@@ -195,6 +195,14 @@ def test_integers_that_are_too_large_are_text(pandas):
     assert graph.ids[0] == str(2**70)
 
 
+def test_sparse_columns_of_pandas_are_dense(pandas):
+    """``get_dummies(sparse=True)`` makes such, which Arrow has no type for."""
+    edges = pandas.DataFrame({"source": [0, 1], "target": [1, 0]})
+    dummies = pandas.get_dummies(pandas.Series(["a", "b"]), sparse=True, dtype=float)
+    graph = siafu.from_pandas(edges, dummies.assign(id=[0, 1]), id="id")
+    assert (graph.features.tolist(), graph.names["features"]) == ([[1, 0], [0, 1]], ("a", "b"))
+
+
 def test_categories_are_read_as_their_values(pandas):
     users = pandas.DataFrame(USERS).astype({"job": "category", "user": "category", "posts": "category"})
     assert equal(made(pandas, users=users, features="posts"), made(pandas, features="posts"))

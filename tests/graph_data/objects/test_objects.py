@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 
 import siafu
+from graph_data.counts import counts_of
 from graph_data.objects import OBJECTS, graph_of
 from graph_data.prepare import cached, prepare
 from graph_data.sources.names import resolve
@@ -35,6 +36,14 @@ def test_a_mapping_has_the_keys_of_an_npz_file():
     graph = graph_of({"edge_index": EDGES, "x": np.eye(3), "y": np.array([0, 1, 1]), **MASKS})
     assert (graph.num_vertices, graph.num_features, graph.num_classes) == (3, 3, 2)
     assert graph.split.tolist() == [[TRAIN], [VAL], [TEST]]
+
+
+def test_edges_of_any_integers_are_the_same_graph():
+    graph = graph_of({"edge_index": EDGES, "x": np.eye(3)})
+    for dtype in (np.uint64, np.uint8, ">i8"):
+        found = graph_of({"edge_index": EDGES.astype(dtype), "x": np.eye(3)})
+        assert counts_of(found) == counts_of(graph)
+        assert np.array_equal(tidy(found).src, tidy(graph).src)
 
 
 def test_edges_alone_are_refused_until_random_features_are_asked_for():
@@ -210,6 +219,17 @@ def test_integer_nodes_are_sorted_and_kept():
     graph = siafu.from_networkx(networkx.DiGraph([(30, 10), (10, 20)]), features=RANDOM)
     assert graph.ids.tolist() == [10, 20, 30]
     assert (graph.src.tolist(), graph.dst.tolist()) == ([2, 0], [0, 1])
+
+
+@pytest.mark.parametrize("rows", [{"labels": [0, 1, 2]}, {"features": np.eye(3)}, {"split": [1, 2, 3]}])
+def test_rows_beside_nodes_out_of_order_could_be_in_either_order(rows):
+    """``[club.nodes[v]["y"] for v in club]`` lists labels in the order of the nodes, which vertices do not have."""
+    graph = networkx.DiGraph([(2, 0), (0, 1)])
+    words = rf"^networkx: nodes are not in ascending order \(2, ...\), .* rows of {next(iter(rows))} could be in either"
+    with pytest.raises(DatasetError, match=words):
+        siafu.from_networkx(graph, **{"features": RANDOM, **rows})
+    ascending = networkx.DiGraph([(0, 1), (1, 2)])
+    assert siafu.from_networkx(ascending, features=RANDOM, labels=[0, 1, 2]).labels.tolist() == [0, 1, 2]
 
 
 def test_other_nodes_keep_their_order():
@@ -410,6 +430,44 @@ def _without_edges():
     found = data(x=np.eye(3))
     del found.edge_index
     return found
+
+
+def test_masked_values_are_not_taken_for_known():
+    x, ring = np.array([[1.0, 2], [3, 4], [5, 6]]), scipy.sparse.csr_array(np.roll(np.eye(3), 1, axis=1))
+    hidden = np.ma.masked_equal(x, 3)
+    with pytest.raises(DatasetError, match=r"^adjacency: features: masked values would count as known: fill them in"):
+        siafu.from_scipy(ring, features=hidden)
+    with pytest.raises(DatasetError, match=r"^adjacency: labels: masked values"):
+        siafu.from_scipy(ring, features=x, labels=np.ma.masked_equal([0, 1, 2], 1))
+    assert siafu.from_scipy(ring, features=np.ma.masked_equal(x, 9)).features.tolist() == x.tolist()
+
+
+def test_rows_of_a_shuffled_data_frame_are_refused():
+    pandas = pytest.importorskip("pandas")
+    ring = scipy.sparse.csr_array(np.roll(np.eye(3), 1, axis=1))
+    frame = pandas.DataFrame({"age": [30.0, 40, 50], "y": [0, 1, 2]}, index=[2, 0, 1])
+    for rows in ({"features": frame[["age"]]}, {"features": np.eye(3), "labels": frame["y"]}):
+        with pytest.raises(DatasetError, match=r"their index is 0 to 2 in another order: sort_index\(\)"):
+            siafu.from_scipy(ring, **rows)
+    graph = siafu.from_scipy(ring, features=frame[["age"]].sort_index(), labels=frame["y"].reset_index(drop=True))
+    assert (graph.features.tolist(), graph.labels.tolist()) == ([[40], [50], [30]], [0, 1, 2])
+
+
+def test_what_numpy_cannot_hold_is_refused_or_converted():
+    torch = pytest.importorskip("torch")
+    ring = scipy.sparse.csr_array(np.roll(np.eye(3), 1, axis=1))
+    x = torch.tensor([[1.0, 2], [-3, 4], [5, 6]])
+    for kept in (x.to(torch.float8_e4m3fn), torch._neg_view(-x), torch.complex(x, x).conj().real):
+        assert siafu.from_scipy(ring, features=kept).features.tolist() == x.tolist()
+    with pytest.raises(DatasetError, match=r"^adjacency: features: a tensor of torch.float32 on meta that numpy"):
+        siafu.from_scipy(ring, features=x.to("meta"))
+    with pytest.raises(DatasetError, match=r"^adjacency: features: no array can be made of it \("):
+        siafu.from_scipy(ring, features=[[1, 2], [3], [4, 5]])
+
+
+def test_a_list_of_data_is_no_data():
+    with pytest.raises(DatasetError, match=r"^pyg: list is no Data or HeteroData of torch_geometric$"):
+        siafu.from_pyg([1])
 
 
 @pytest.mark.parametrize("case", REFUSED)

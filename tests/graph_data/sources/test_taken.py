@@ -14,6 +14,8 @@ from siafu.errors import DatasetError
 from siafu.graph import TEST, TRAIN, VAL, Graph
 
 pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.csv")
+pytest.importorskip("pyarrow.parquet")
 
 EDGES = "source,target\n1,2\n2,3\n3,4\n4,1\n"
 USERS = "id,age,income,job\n1,30,1.5,cook\n2,40,2.5,baker\n3,50,3.5,cook\n4,60,4.5,baker\n"
@@ -72,6 +74,105 @@ def test_source_and_target_are_found_by_their_names(header, rows):
     Path("e.csv").write_text(header + "\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
     graph = load("features=random:2")
     assert (graph.src.tolist(), graph.dst.tolist()) == ([0, 1], [1, 2])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "1,1,0,0\n2,0,1,0\n3,0,0,1\n4,0,0,0\n",
+        "1,True,False,False\n2,False,True,False\n3,False,False,True\n4,False,False,False\n",
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_columns_of_0_and_1_that_are_called_as_masks_are_one_split(rows, kind):
+    """Each column for itself would be a split of training vertices, those of the test among them."""
+    Path("s.csv").write_text("id,train_mask,val,test_mask\n" + rows)
+    if kind == "parquet":
+        pa.parquet.write_table(pa.csv.read_csv("s.csv"), "s.parquet")
+    graph = load(f"features=random:2&split=s.{kind}")
+    assert graph.split.tolist() == [[TRAIN], [VAL], [TEST], [0]]
+
+
+def test_a_mask_of_one_part_is_that_part():
+    Path("s.csv").write_text("id,test\n1,0\n2,1\n3,\n4,1\n")
+    graph = load("features=random:2&split=s.csv")
+    assert graph.split.tolist() == [[0], [TEST], [0], [TEST]]
+    assert graph.notes[-1] == "s.csv: no part [test] in 1 row"
+
+
+def test_masks_that_make_no_split_are_refused():
+    Path("s.csv").write_text("id,train,val\n1,1,1\n2,0,1\n3,0,0\n4,0,0\n")
+    refused(r"^s\.csv: vertex 1 is in train and val, must be in one part$", "features=random:2&split=s.csv")
+    Path("s.csv").write_text("id,train,fold\n1,1,1\n2,0,1\n3,0,0\n4,0,0\n")
+    refused(
+        r"^s\.csv: column 'train' is a mask .* 'fold' is none: name .* s\.csv#train$", "features=random:2&split=s.csv"
+    )
+    Path("s.csv").write_text("id,train,val\n1,1,0\n2,0,1\n3,2,0\n4,0,0\n")
+    refused(r"^s\.csv: column 'val' is a mask .* 'train' is none", "features=random:2&split=s.csv")
+    np.save("s.npy", np.array([True, False, False, True, True]))
+    refused(r"^s\.npy: is true and false, which may be any part: must be train, ", "features=random:2&split=s.npy")
+
+
+def test_features_that_nobody_named_hold_no_label_split_or_mask_of_another_table():
+    Path("u.csv").write_text("id,age,y\n1,30,0\n2,40,1\n3,50,0\n4,60,1\n")
+    Path("y.csv").write_text("id,y\n1,0\n2,1\n3,0\n4,1\n")
+    words = r"^u\.csv: column 'y' is also that of labels in y\.csv: #-y leaves it out of the features, #\* takes all"
+    refused(words, "features=u.csv&labels=y.csv")
+    assert load("features=u.csv%23-y&labels=y.csv").num_features == 1
+    assert load("features=u.csv%23*&labels=y.csv").num_features == 2
+    Path("u.csv").write_text("id,age,train_mask,test_mask\n1,30,1,0\n2,40,0,1\n3,50,1,0\n4,60,0,0\n")
+    words = (
+        r"^u\.csv: column 'train_mask' is a mask by its name and values: --split u\.csv#train_mask,test_mask makes a "
+        r"split of it, #-train_mask leaves it out of the features$"
+    )
+    refused(words, "features=u.csv")
+    graph = load("features=u.csv&split=u.csv%23train_mask,test_mask")
+    assert (graph.num_features, graph.split[:, 0].tolist()) == (1, [TRAIN, TEST, TRAIN, 0])
+
+
+def test_names_of_columns_may_be_longer_than_a_first_look():
+    """Tables of genes have ten thousand columns."""
+    names = [f"ENSG{i:011d}" for i in range(5000)]
+    rows = [f"{v}," + ",".join(str(v + i) for i in range(5000)) for v in range(1, 5)]
+    Path("u.csv").write_text("\n".join([f"id,{','.join(names)}", *rows]) + "\n")
+    graph = load("features=u.csv")
+    assert graph.features[:, [0, 4999]].tolist() == [[v, v + 4999] for v in range(1, 5)]
+    assert graph.names["features"] == tuple(names)
+
+
+@pytest.mark.parametrize("first", ["cook", "0.5", "7"])
+def test_labels_may_begin_behind_a_long_row_of_missing_ones(first):
+    """A table that is sorted by its labels has those without one above."""
+    count = 30000
+    Path("e.csv").write_text("source,target\n" + "".join(f"{i},{i + 1}\n" for i in range(count - 1)))
+    Path("u.csv").write_text(
+        "id,y\n" + "".join(f"{i},\n" for i in range(count - 2)) + f"{count - 2},{first}\n{count - 1},{first}\n"
+    )
+    graph = load("features=random:2&labels=u.csv")
+    assert graph.notes[-1] == f"u.csv: no label [y] in {count - 2:,} rows"
+    if first == "0.5":
+        assert graph.labels[-3:].tolist()[1:] == [0.5, 0.5]
+    else:
+        assert (graph.labels[-3:].tolist(), graph.names["classes"]) == ([-1, 0, 0], (first,))
+
+
+def test_an_array_by_column_and_a_vector_are_features():
+    Path("e.csv").write_text("source,target\n0,1\n1,2\n")
+    x = np.arange(6.0).reshape(3, 2)
+    np.save("x.npy", np.asfortranarray(x))
+    assert load("features=x.npy").features.tolist() == x.tolist()
+    np.save("x.npy", x[:, 1])
+    assert load("features=x.npy").features.tolist() == x[:, 1:].tolist()
+
+
+def test_sparse_features_out_of_order_are_sorted_and_added_up():
+    """SciPy saves a product of matrices so."""
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    Path("e.csv").write_text("source,target\n0,1\n1,2\n")
+    parts = np.array([1.0, 2, 3, 4]), np.array([1, 0, 0, 0]), np.array([0, 2, 4, 4])
+    scipy_sparse.save_npz("x.npz", scipy_sparse.csr_matrix(parts, shape=(3, 2)))
+    graph = load("features=x.npz")
+    assert graph.features.dense().tolist() == [[2, 1], [7, 0], [0, 0]]
 
 
 def test_the_id_is_found_by_its_name_or_told():
@@ -240,7 +341,7 @@ def test_a_dot_and_a_question_mark_are_words():
     ("edges", "users", "words"),
     [
         ("U1,U2\nU2,U1\n", "u1,3\nu2,4\n", "'u1', those of edges like 'U1'"),
-        ("a,b\nb,a\n", " a,3\n b,4\n", "' a', those of edges like 'a'"),
+        ("a,b\nb,a\n", "c a,3\nc b,4\n", "'c a', those of edges like 'a'"),
         ("1.0,2.0\n2.0,1.0\n", "11,3\n12,4\n", "'11', those of edges like '1.0'"),
     ],
 )

@@ -33,6 +33,8 @@ def error(kind: str, message: str = "it broke") -> bytes:
         ),
         (COLD.replace("\tBilled Duration: 102 ms", ""), Report(102, 100.61, 35, timed_out=False)),  # 101.8 rounded up
         (WARM.replace("\tBilled Duration: 2 ms", ""), Report(2, 0.0, 35, timed_out=False)),
+        # Without the memory's size and use nobody knows that it was full.
+        ("REPORT RequestId: 3f1c\tDuration: 1.19 ms\tBilled Duration: 2 ms\t\n", Report(2, 0.0, 0, timed_out=False)),
         (WARM.replace("\t\n", "\tStatus: timeout\n"), Report(2, 0.0, 35, timed_out=True)),
         (WARM + "XRAY TraceId: 1-5e\tSegmentId: 4c\tSampled: true\t\n", Report(2, 0.0, 35, timed_out=False)),
         (WARM.replace("\t\n", "\tStatus: error\tError Type: Runtime.ExitError\n"), Report(2, 0.0, 35, timed_out=False)),
