@@ -14,6 +14,7 @@ import pytest
 
 from graph_server import server as module
 from graph_server.backends import Action, Compute
+from graph_server.backends.cpu import CpuBackend
 from graph_server.lambdas import invoker as invokers
 from graph_server.lambdas.backend import LambdaBackend
 from graph_server.lambdas.invoker import Invoker
@@ -259,7 +260,7 @@ def test_the_partition_is_told_of_time_every_tick_and_not_at_every_turn(monkeypa
         backend=None,
         _events=SimpleQueue(),
         _short=deque(),
-        _launcher=None,
+        _invoker=None,
         _trace=None,
         partition=SimpleNamespace(greet=lambda now: [], tick=world.tick, usage={}),
     )
@@ -267,11 +268,11 @@ def test_the_partition_is_told_of_time_every_tick_and_not_at_every_turn(monkeypa
     assert world.ticks == pytest.approx([100.0 + module.TICK_S * n for n in range(1, 6)])
 
 
-@pytest.mark.parametrize(("backend", "workers"), [(SimpleNamespace(in_flight=3), 0), (Backend(), 2)])
+@pytest.mark.parametrize(("backend", "workers"), [(object.__new__(CpuBackend), 0), (Backend(), 2)])
 def test_a_heartbeat_counts_the_workers_of_lambdas_alone(
     backend: Any, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Backend, "in_flight", 3)
+    monkeypatch.setattr(type(backend), "in_flight", 3)
     monkeypatch.setattr(Backend, "num_workers", 2)
     server = object.__new__(Server)
     server.__dict__.update(
