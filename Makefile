@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-long test-localstack test-all lint audit wheel docs format clean
+.PHONY: help setup setup-dev demo test test-long test-localstack test-all lint audit wheel docs pages format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,6 +21,7 @@ help:
 	@echo "make lint       ruff (bandit's checks among it) and mypy alone;  make format: let ruff rewrite"
 	@echo "make wheel      dist/: the sdist, and a wheel for each architecture (x86_64, aarch64) that serves every Python"
 	@echo "make docs       build/site: the documentation as a site; links and anchors are checked"
+	@echo "make pages      docs/settings.md and siafu/__init__.pyi, made from the settings"
 	@echo "make audit      known vulnerabilities of what is installed, where the advisories can be reached"
 	@echo "make clean      remove $(VENV) and every cache; runs/ stays"
 
@@ -74,6 +75,11 @@ wheel: $(VENV)/.setup-dev
 docs: $(VENV)/.setup-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "build/site: python3 -m http.server --directory build/site   shows it at http://localhost:8000"
+
+# What follows from the settings: siafu.train's parameters as editors read them, and the page of all settings.
+pages: $(VENV)/.setup-dev
+	$(BIN)/python -m website.stub > siafu/__init__.pyi
+	$(BIN)/python -m website.settings_page > docs/settings.md
 
 format: $(VENV)/.setup-dev
 	$(BIN)/ruff check --fix .

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from graph_data.sources.beside import TOLD
 from graph_data.sources.columns import path_and_options
 from graph_data.sources.names import resolve
 from siafu.errors import ConfigError
@@ -80,12 +79,12 @@ def with_options(source: str, options: Mapping[str, str | None]) -> str:
     if is_prepared(source):
         raise ConfigError(f"{flag} is for graphs that are prepared now, and {source!r} is prepared already")
     found = resolve(source)
-    if found.kind in ("digits", "synthetic"):
-        raise ConfigError(f"{flag} is for graphs that are read, and {source!r} is made")
     prefix, argument = "", source
     if found.kind == "edges":
         prefix, argument = "edges:", source.removeprefix("edges:")
-    elif edges_only := [name for name in said if name not in TOLD]:
+    elif not found.flags:
+        raise ConfigError(f"{flag} is for graphs that are read, and {source!r} is made")
+    elif edges_only := [name for name in said if name not in found.flags]:
         raise ConfigError(f"--{edges_only[0].replace('_', '-')} is for edge lists, and {source!r} is none")
     path, query = path_and_options(argument) if prefix else _path_and_options(source, found.argument)
     kept = [option for option in query.split("&") if option and option.partition("=")[0] not in said]

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from graph_server.arrivals import Arrivals
-from graph_server.backends import Action, Backend, Completed, Compute, Job, Keep, Priority, TensorTask
+from graph_server.backends import Action, Backend, Completed, Compute, Job, Keep, Priority, TensorTask, on_device
 from graph_server.buffers import PublishedSlot, StalePolicy
 from graph_server.evaluation import Evaluation
 from graph_server.exchange import bounds_of
@@ -297,7 +297,7 @@ class Partition:
                     self._read_along(along, of_loss=True)
                 feeds = self._operators.feeding(along, counted)
                 self.rows.choose(lane, "feeds_loss", feeds, self.bounds, self.programs[lane])
-            if self.config.servers.backend != "gpu":
+            if not on_device(self.config):
                 self.rows.choose(lane, "judged", counted, self.bounds, self.programs[lane])
         return [Send(COORDINATOR, Ready("graph_server", self.index))]
 

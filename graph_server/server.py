@@ -5,7 +5,6 @@ One thread owns the partition's state. Pool threads and the launcher hand values
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import time
@@ -13,22 +12,19 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
+from importlib import import_module
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from graph_server import backends
-from graph_server.backends import Action, Compute, Keep, Launch
-from graph_server.lambdas import launchers
-from graph_server.lambdas.backend import LambdaBackend
-from graph_server.lambdas.launchers import Ended, Launcher
+from graph_server.backends import Action, Compute, Invoker, Keep, Launch
 from graph_server.layer_zero import Kept
 from graph_server.partition import Partition
 from graph_server.rows_written import RowsWritten
 from siafu import models
-from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
+from siafu.address import COORDINATOR, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.kernels.checksum import crc32
@@ -37,8 +33,7 @@ from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
 from siafu.ops import BFLOAT16
 from siafu.shards import ROWS_FOLDER, Shard, ShardSet, folder_of
-from siafu.sockets import public_key
-from siafu.wire import Heartbeat, Hello, Leave, Refused, Stop, Stopped, Usage, Welcome
+from siafu.wire import Heartbeat, Hello, Refused, Stop, Stopped, Usage, Welcome
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +43,6 @@ TICK_S = 0.1
 SHORT_S = 2e-4
 #: After so long of what is here to be done, messages are looked at again.
 TURN_S = 2e-3
-#: How long workers may take to leave by themselves before their environments are stopped.
-LEAVE_S = 2.0
 #: Bytes that any message of a worker may have.
 _LEAST_LIMIT = 16 << 20
 
@@ -82,22 +75,20 @@ class Server:
         self._short: deque[Compute[Any]] = deque()  # to be done on this thread
         self._took: dict[Hashable, float] = {}  # seconds of the last computation of each sort
         self._pool = stack.enter_context(ThreadPoolExecutor(num_threads(self.config), "graph"))
-        self._launcher = (
-            self._launch(joined.run_dir / "logs", stack) if isinstance(self.backend, LambdaBackend) else None
-        )
+        self._invoker = self._made_invoker(joined, stack)
         rows_file = joined.run_dir / ROWS_FOLDER / f"{folder_of(self.index)}.npy"
         self._rows_written = stack.enter_context(RowsWritten(rows_file, len(self.partition.shard.vertices)))
         self.hub.worker_bytes = largest_result(self.partition.shard, self.spec)
-        self._running_invocations = 0
-        ring = self.hub.ring
-        self._workers_keys = (  # they travel in invocations, and nowhere else
-            None
-            if ring is None
-            else ring.for_workers(self.hub.me, self.config.servers.param_servers, public_key).dump()
-        )
         self._trace = stack.enter_context(_trace_file(joined)) if self.config.run.trace else None
         if self._trace is not None:
             self.partition.trace = []
+
+    def _made_invoker(self, joined: Joined, stack: ExitStack) -> Invoker | None:
+        module, _, cls = self.backend.invoker.partition(":")
+        if not module:
+            return None
+        invoker: Invoker = getattr(import_module(module), cls)(self.backend, joined, self.spec, self._hand_over, stack)
+        return invoker
 
     def run(self) -> None:
         for peer, endpoint in enumerate(self.roster.graph_servers):
@@ -139,7 +130,8 @@ class Server:
                 case Compute():
                     self._compute(action)
                 case Launch(worker=name, credits=credits):
-                    self._invoke(name, credits)
+                    assert self._invoker is not None
+                    self._invoker.invoke(name, credits)
                 case Keep(start=start, rows=rows):
                     self._rows_written.write(start, rows)
 
@@ -162,6 +154,14 @@ class Server:
             self._took[action.like] = seconds
         return self.partition.computed(action, value, time.monotonic(), seconds)
 
+    def _hand_over(self, then: Callable[[], list[Action]]) -> None:
+        """From another thread: ``then`` is called on the server's, after which its actions are carried out."""
+        self._events.put((self._performed, (then,)))
+        self.hub.wake()
+
+    def _performed(self, then: Callable[[], list[Action]]) -> list[Action]:
+        return self.partition.perform(then())
+
     def _take_events(self) -> None:
         """What pool threads and the launcher have handed over, and short computations, in turn and with all that
         follows. For ``TURN_S``: threads may hand over more than is taken in, and messages would wait."""
@@ -180,80 +180,27 @@ class Server:
     def _has_work(self) -> bool:
         return bool(self._short) or not self._events.empty()
 
-    # --- Lambdas ------------------------------------------------------------------------------------------------------
-
-    def _launch(self, log_dir: Path, stack: ExitStack) -> Launcher:
-        def on_done(invocation: Ended) -> None:
-            self._events.put((self._ended, (invocation,)))
-            self.hub.wake()
-
-        assert isinstance(self.backend, LambdaBackend)
-        most, folder = self.backend.max_environments, log_dir / f"lambda-{self.index}"
-        launcher = launchers.build(self.config, self.index, most, on_done, folder)
-        stack.callback(launcher.close)
-        self.backend.limit(launcher.limit)
-        return launcher
-
-    def _invoke(self, name: str, credits: int) -> None:
-        assert self._launcher is not None
-        lambdas = self.config.lambdas
-        payload = {
-            "worker": name,
-            "graph_server": self._as_called_back(self.hub.endpoint),
-            "index": self.index,
-            "param_servers": [self._as_called_back(endpoint) for endpoint in self.roster.param_servers],
-            "run_id": self.hub.run_id.hex(),
-            "config_digest": self.config.digest,
-            "spec": dataclasses.asdict(self.spec),
-            "idle_s": lambdas.idle_s,
-            "margin_s": lambdas.margin_s,
-            "prefetch": credits,
-            "proxy": lambdas.proxy,
-            "core": 1.0 if lambdas.place.billed else lambdas.core,
-            "keep_bytes": (lambdas.memory_mb << 20) // 4 if lambdas.keep_constants else 0,
-            "wait_s": self.config.servers.silence_s,
-            "keys": self._workers_keys,
-        }
-        self._running_invocations += 1
-        self._launcher.invoke(payload, name)
-
-    def _as_called_back(self, endpoint: str) -> str:
-        """The endpoint as a function can reach it: in a container, this machine has another name."""
-        host = self.config.lambdas.callback_host
-        return f"tcp://{host}:{endpoint.rpartition(':')[2]}" if host else endpoint
-
-    def _ended(self, invocation: Ended) -> list[Action]:
-        self._running_invocations -= 1
-        assert isinstance(self.backend, LambdaBackend)
-        return self.partition.perform(self.backend.ended(invocation, time.monotonic()))
-
     # --- coming and going ---------------------------------------------------------------------------------------------
 
     def _usage(self) -> Usage:
-        workers = self.backend.num_workers if isinstance(self.backend, LambdaBackend) else 0
-        return Usage(
-            self.index, self.backend.in_flight, workers, json.dumps({**self.partition.usage, **self.hub.counts})
-        )
+        usage = json.dumps({**self.partition.usage, **self.hub.counts})
+        return Usage(self.index, self.backend.in_flight, self.backend.num_workers, usage)
 
     def _leave(self) -> None:
-        """Lets workers go by themselves, so that what they cost is known; then says the last word: with "cut", how many
-        invocations a service goes on with at a cost that it alone will know."""
+        """Says the last word: with "cut", how many invocations a service goes on with at a cost that it alone will
+        know."""
         cut = 0
-        if isinstance(self.backend, LambdaBackend) and self._launcher is not None:
-            self.backend.stop()
-            for name in self.backend.workers:
-                self.hub.send(worker(name), Leave())
-            deadline = time.monotonic() + LEAVE_S
-            while self._running_invocations and time.monotonic() < deadline:
-                self.hub.poll(0.02)
-                self._take_events()
-            cut = self._running_invocations if self._launcher.hangs_up else 0
-            self._launcher.close()
+        if self._invoker is not None:
+            cut = self._invoker.leave(self._poll)
             while not self._events.empty():
                 self._take_events()
         self._flush_trace()
         usage = {**self.partition.usage, **self.hub.counts, **({"cut": cut} if cut else {})}
         self.hub.send(COORDINATOR, Stopped("graph_server", self.index, json.dumps(usage)))
+
+    def _poll(self) -> None:
+        self.hub.poll(0.02)
+        self._take_events()
 
     def _flush_trace(self) -> None:
         if self._trace is not None and self.partition.trace:

@@ -8,7 +8,7 @@ from lambda_funcs.worker import Assignment, Worker
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """``event``: what ``graph_server.server`` puts into an invocation. Returns what the worker did, as JSON."""
+    """``event``: the payload that ``graph_server.lambdas.invoker`` sends. Returns what the worker did, as JSON."""
     assignment = Assignment.from_event(event)
     with Worker(assignment, lambda: context.get_remaining_time_in_millis() / 1000) as worker:
         return worker.run()

@@ -24,13 +24,13 @@ from run_coordinator import (
 from run_coordinator.actions import Status
 from run_coordinator.epoch_calls import OnEpoch
 from run_coordinator.lambda_emulator import lambda_site
+from run_coordinator.meter import Meter
 from run_coordinator.run import Run
 from siafu import extras, model_file, progress, run_files
 from siafu.checkpoints import TrainingState
 from siafu.config import Config
 from siafu.errors import ConfigError, DatasetError
 from siafu.models import Model, ModelSpec
-from siafu.pricing.meter import Meter
 from siafu.run_files import Result, Trained
 from siafu.shards import ShardSet
 
@@ -152,9 +152,7 @@ def carry_out(
     spec = ModelSpec.of(config, shards.manifest)
     with run_directory.reads(shards.path), lambda_site(config, run_dir) as site:
         run_directory.write_manifest(run_dir, site.config, shards)
-        result, weights_of = launch.run(
-            site.config, shards, shards.path.resolve(), run_dir, on_status, site.check, before
-        )
+        result, weights_of = launch.run(site.config, shards, run_dir, on_status, site.check, before)
         site.ended(int(result["lambda"].get("invocations", 0)))
     epoch_of = {"best": result["kept"]["epoch"] if result["kept"] else result["epochs"], "final": result["epochs"]}
     data = json.dumps(dict(shards.manifest.fingerprint))

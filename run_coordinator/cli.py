@@ -14,6 +14,7 @@ from graph_data.partitioners import PARTITIONERS
 from run_coordinator import api, prepared, presets, repeat, run_config
 from run_coordinator.bars import Bars
 from run_coordinator.loggers import LOGGERS
+from run_coordinator.meter import BUDGET, LIMITS
 from run_coordinator.recovery import guard
 from run_coordinator.run import Run
 from siafu import config as configs
@@ -21,7 +22,6 @@ from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.models import MODELS
 from siafu.parser import mark, offer, show_few
-from siafu.pricing.meter import BUDGET, LIMITS
 from siafu.progress import Display, dollars, summary, written
 from siafu.run_files import CONFIG
 from siafu.setting import types_of

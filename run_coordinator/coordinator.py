@@ -10,7 +10,7 @@ Rules:
    meanwhile. The training state is kept as it was before the decision: a run that goes on judges it once
    more, by the settings that it is given then.
 5. It also stops at the evaluation after which the next one, a step of the same length later, would come beyond
-   a limit (``siafu.pricing.meter``). If the limit comes first, the run breaks off: the final weights are then
+   a limit (``run_coordinator.meter``). If the limit comes first, the run breaks off: the final weights are then
    the latest whole version. Where nobody is ready or answers, they are the best that came, or those that
    training began with (``fall_back``).
 6. A run goes on from a ``TrainingState``: the parameter servers get it before training starts, epochs and
@@ -30,6 +30,7 @@ import numpy as np
 
 from run_coordinator.actions import Action, Record, Save, Status
 from run_coordinator.epoch_totals import Ledger
+from run_coordinator.meter import LIMITS, Meter
 from run_coordinator.reports import arithmetic, check, error_of, lanes, links, of_lambda, outlasts, processors, total
 from run_coordinator.states import States, state_message
 from run_coordinator.usage import Usages
@@ -41,7 +42,6 @@ from siafu.evaluation import EvaluatedEpochs, by_split, evaluated_version, outco
 from siafu.member import answer
 from siafu.metrics import METRICS
 from siafu.model_file import digest
-from siafu.pricing.meter import LIMITS, Meter
 from siafu.run_files import Evaluation, Trained
 from siafu.sparse import Array
 from siafu.training_state import LedgerState, TrainingState

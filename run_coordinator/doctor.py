@@ -18,8 +18,8 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from run_coordinator import verify_run
-from siafu import __version__, allotment, kernels, known_answer, start
+from run_coordinator import known_answer, verify_run
+from siafu import __version__, allotment, kernels, start
 from siafu.errors import ConfigError, GnnError
 from siafu.sockets import check_loopback
 

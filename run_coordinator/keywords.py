@@ -1,7 +1,7 @@
 """The settings that ``siafu.train`` and its like take as ``**short``, each as a keyword-only parameter.
 
 Nobody can complete or look up ``**short``. So the functions' signatures name every setting with its type and default:
-notebooks and ``help`` read them, and ``run_coordinator.stub`` writes them down for editors and type checkers.
+notebooks and ``help`` read them, and ``website.stub`` writes them down for editors and type checkers.
 """
 
 from __future__ import annotations

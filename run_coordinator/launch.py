@@ -29,7 +29,7 @@ from siafu.keys import SECRET_BYTES, Keys, is_loopback
 from siafu.keys import wanted as keys_wanted
 from siafu.member import allow_open_files
 from siafu.models import ModelSpec
-from siafu.run_files import CONFIG, METRICS, Trained
+from siafu.run_files import METRICS, Trained
 from siafu.shards import ShardSet
 from siafu.sockets import Hub, check_loopback, public_key
 from siafu.sparse import Array
@@ -56,7 +56,6 @@ WEIGHTS_S = 20.0
 def run(
     config: Config,
     shards: ShardSet,
-    shards_path: Path,
     run_dir: Path,
     on_status: Callable[[Status], None],
     check: Callable[[], None] = lambda: None,
@@ -95,7 +94,9 @@ def run(
             if (run_dir / METRICS).exists():
                 rewind(run_dir / METRICS, len(coordinator.ledger.losses), coordinator.ledger.judged)
             try:
-                attempt = _Attempt(config, spec, coordinator, run_dir, shards_path, on_status, check, tell, saver)
+                attempt = _Attempt(
+                    config, spec, coordinator, run_dir, shards.path.resolve(), on_status, check, tell, saver
+                )
                 attempt.run(restarts)
                 break
             except PeerLost as error:
@@ -179,7 +180,7 @@ class _Attempt:
     spec: ModelSpec
     coordinator: Coordinator
     run_dir: Path
-    shards_path: Path
+    shards: Path
     on_status: Callable[[Status], None]
     check: Callable[[], None]
     tell: loggers.Tell
@@ -199,7 +200,7 @@ class _Attempt:
         run_id = secrets.token_bytes(RUN_ID_BYTES)  # what an earlier attempt still says is another run's
         with (
             open(self.run_dir / METRICS, "ab", buffering=0) as self.metrics,
-            hosts.build(config, self.run_dir, self.shards_path, self.run_dir / CONFIG, run_id) as self.host,
+            hosts.build(config, self.run_dir, self.shards, run_id) as self.host,
             contextlib.nullcontext(_keys(config, self.host.listen)) as self.keys,
             Hub(
                 COORDINATOR,

@@ -33,13 +33,13 @@ from graph_data.sources.columns import path_and_options
 from run_coordinator import api, keywords, live_status, prepared, run_config, run_directory, tables
 from run_coordinator.actions import Status
 from run_coordinator.epoch_calls import Calls, OnEpoch, as_raised
+from run_coordinator.meter import BUDGET, LIMITS, TIME
 from run_coordinator.run import Run
 from siafu import __version__, errors, run_files, start
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError, Diverged, GnnError, PeerLost
 from siafu.metrics import TITLES
-from siafu.pricing.meter import BUDGET, LIMITS, TIME
 from siafu.progress import from_here, of_notebook, written
 from siafu.run_files import Result, write_whole
 from siafu.shards import ShardSet

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graph_data import source_flags
-from run_coordinator import presets
-from siafu import conditions
+from run_coordinator import conditions, presets
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
@@ -81,7 +80,7 @@ def resolve(
 
     ``many``: it is the base of runs in several modes or on several backends, so a setting may be for some of
     them. Raises: ConfigError for a name that does not exist, and for a setting that is said and does nothing
-    (``siafu.conditions``). What other settings of a run's config, or of a file, lose their meaning by what is
+    (``run_coordinator.conditions``). What other settings of a run's config, or of a file, lose their meaning by what is
     said here go back to their defaults. ``short`` may hold options of the source (``graph_data.source_flags``) too,
     which its name then holds.
     """

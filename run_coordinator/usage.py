@@ -1,7 +1,7 @@
 """Adds up what graph servers have used since the run began, attempts before a restart included. Pure.
 
 ``totals`` are for the metrics and the result: what came with reports of epochs, and last words. What servers say in
-between is for the bill (``siafu.pricing.meter``), the progress line, and the question whether anything gets done.
+between is for the bill (``run_coordinator.meter``), the progress line, and the question whether anything gets done.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from run_coordinator.actions import Status
+from run_coordinator.meter import Meter
 from run_coordinator.reports import added, totals_of
-from siafu.pricing.meter import Meter
 from siafu.wire import EpochReport, Stopped, Usage
 
 Totals = dict[str, float]

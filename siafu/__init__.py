@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Loaded when first asked for, by name alone: siafu imports nothing of the rooms above it. __init__.pyi has them too,
-# made by python -m run_coordinator.stub.
+# made by make pages.
 _ELSEWHERE = {
     "prepare": "graph_data.prepare",
     "train": "run_coordinator.api",

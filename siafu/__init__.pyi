@@ -1,4 +1,4 @@
-"""What editors and type checkers know of ``siafu``. Made by ``python -m run_coordinator.stub``."""
+"""What editors and type checkers know of ``siafu``. Made by ``make pages``."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -155,7 +155,7 @@ def train(
     security: encryption and keys on every connection; auto: on, except on loopback
     lambdas: environments per graph server; 0: the autotuner decides
     lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
-    lambda_on: where Lambdas run: local, localstack, aws or ray
+    lambda_on: where Lambdas run: local, localstack, aws, ray
     run_dir: run directory; empty: runs/<date>-<name>
     trace: write start and end of every task to trace-<server>.jsonl
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
@@ -298,7 +298,7 @@ def repeat(
     security: encryption and keys on every connection; auto: on, except on loopback
     lambdas: environments per graph server; 0: the autotuner decides
     lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
-    lambda_on: where Lambdas run: local, localstack, aws or ray
+    lambda_on: where Lambdas run: local, localstack, aws, ray
     run_dir: run directory; empty: runs/<date>-<name>
     trace: write start and end of every task to trace-<server>.jsonl
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
@@ -440,7 +440,7 @@ def search(
     security: encryption and keys on every connection; auto: on, except on loopback
     lambdas: environments per graph server; 0: the autotuner decides
     lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
-    lambda_on: where Lambdas run: local, localstack, aws or ray
+    lambda_on: where Lambdas run: local, localstack, aws, ray
     run_dir: run directory; empty: runs/<date>-<name>
     trace: write start and end of every task to trace-<server>.jsonl
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
@@ -517,7 +517,7 @@ def resume(
     backend: where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu
     lambdas: environments per graph server; 0: the autotuner decides
     lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
-    lambda_on: where Lambdas run: local, localstack, aws or ray
+    lambda_on: where Lambdas run: local, localstack, aws, ray
     checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
     checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
     keep: number of newest checkpoints to keep
@@ -553,12 +553,12 @@ def train_baseline(
     lr: float = ...,
     weight_decay: float = ...,
     seed: int = ...,
-    target_acc: float = ...,
     eval_every: int = ...,
+    target_acc: float = ...,
     patience: int = ...,
     stop_on: Literal["score", "loss", "both"] = ...,
-    checkpoint_every: int = ...,
     run_dir: str | os.PathLike[str] = ...,
+    checkpoint_every: int = ...,
     ranks: int = ...,
     device: Literal["auto", "cpu", "cuda"] = ...,
     transport: Literal["auto", "gloo", "nccl"] = ...,
@@ -624,12 +624,12 @@ def train_baseline(
     lr: learning rate
     weight_decay: L2 penalty added to the gradient, as torch.optim does
     seed: seed of initial weights and dropout masks
-    target_acc: stop at this validation accuracy; 0: never
     eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
+    target_acc: stop at this validation accuracy; 0: never
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
     stop_on: validation result that decides patience and the best epoch
-    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
     run_dir: run directory; empty: runs/<date>-<name>
+    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
     ranks: number of processes; each uses a GPU if there is one
     device: auto: cuda if there is a GPU
     transport: auto: nccl if every rank has its own GPU, else gloo

@@ -6,7 +6,7 @@ one program (``halo``): vanilla, PipeGCN and AdaQP are points in one space, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -25,6 +25,7 @@ class Method(NamedTuple):
     what: str  # in a list of methods
     sets: Mapping[str, Any]  # settings that it begins with instead of their defaults
     takes: frozenset[str]  # settings of [baseline] that it uses, besides COMMON
+    partitions: Callable[[Baseline], int] = lambda b: b.ranks  # of the graph
 
 
 #: Variable of a rank's environment: the descriptor of the socket at MASTER_PORT, which rank 0 has inherited.
@@ -62,17 +63,32 @@ METHODS: dict[str, Method] = {
         _HALO,
     ),
     "gnnpipe": Method(
-        "gnnpipe:GNNPipe", "GNNPipe: each rank holds some layers; chunks of the graph pass through them", {}, _PIPE
+        "gnnpipe:GNNPipe",
+        "GNNPipe: each rank holds some layers; chunks of the graph pass through them",
+        {},
+        _PIPE,
+        lambda b: (b.chunks or 4 * (b.ranks // b.groups)) * b.groups,
     ),
-    "allreduce": Method("allreduce:AllReduceGCN", "Cluster-GCN batches; all ranks average their gradients", {}, _BATCH),
+    "allreduce": Method(
+        "allreduce:AllReduceGCN",
+        "Cluster-GCN batches; all ranks average their gradients",
+        {},
+        _BATCH,
+        lambda b: b.subgraphs,
+    ),
     "gossip": Method(
         "gossip:GossipGCN",
         "Cluster-GCN batches from a work pool; pairs of ranks average their gradients",
         {},
         _BATCH | {"gossip"},
+        lambda b: b.subgraphs,
     ),
     "cluster": Method(
-        "allreduce:ClusterGCN", "Cluster-GCN on one worker", {"baseline.ranks": 1}, _BATCH - {"interval"}
+        "allreduce:ClusterGCN",
+        "Cluster-GCN on one worker",
+        {"baseline.ranks": 1},
+        _BATCH - {"interval"},
+        lambda b: b.subgraphs,
     ),
     "sancus": Method(
         "sancus:Sancus",
@@ -81,7 +97,11 @@ METHODS: dict[str, Method] = {
         frozenset({"fresh", "every", "skip", "max_skips", "preaggregate"}),
     ),
     "cagnet": Method(
-        "cagnet:Cagnet", "CAGNET: block rows are broadcast, 1D or 1.5D", {}, frozenset({"replicas", "preaggregate"})
+        "cagnet:Cagnet",
+        "CAGNET: block rows are broadcast, 1D or 1.5D",
+        {},
+        frozenset({"replicas", "preaggregate"}),
+        lambda b: b.ranks // b.replicas,
     ),
     "sampling": Method(
         "sampling:Sampling", "GraphSAGE mini-batches of sampled neighbourhoods", {}, frozenset({"fanouts", "batch"})
@@ -247,12 +267,7 @@ class BaselineConfig(Config):
     @property
     def partitions(self) -> int:
         """Parts that the graph is cut into: what the method takes for a rank, a chunk or a batch."""
-        b = self.baseline
-        if b.method == "gnnpipe":
-            return (b.chunks or 4 * (b.ranks // b.groups)) * b.groups
-        if "subgraphs" in METHODS[b.method].takes:
-            return b.subgraphs
-        return b.ranks // b.replicas if b.method == "cagnet" else b.ranks
+        return METHODS[self.baseline.method].partitions(self.baseline)
 
 
 def load(path: str | Path) -> Config:

@@ -324,7 +324,7 @@ class Lambda:
         metavar="MB",
         least=128,
     )
-    on: Where = setting("local", "where Lambdas run: local, localstack, aws or ray", flag="lambda_on", metavar="WHERE")
+    on: Where = setting("local", f"where Lambdas run: {', '.join(PLACES)}", flag="lambda_on", metavar="WHERE")
     function: str = setting("siafu", "name of the function, on localstack and aws")
     endpoint: str = setting("", "URL for invocations; empty: AWS's, or a LocalStack that siafu starts")
     region: str = setting("us-east-1", "AWS region of the function and the servers")

@@ -1,7 +1,8 @@
 """Where Lambdas can run, ``lambda.on``, and what follows from it for threads, memory, prices and plans. Pure.
 
-A new place is its row here and its launcher's in ``graph_server.lambdas.launchers.LAUNCHERS``. Its name is asked for
-where something is done for that place alone (LocalStack is started, AWS is signed in to); all else asks these facts.
+A new place is a launcher (``graph_server.lambdas.launchers``), its row here, and its name in ``Where``. The name is
+asked for where something is done for that place alone (LocalStack is started, AWS is signed in to); all else asks these
+facts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ Where = Literal["local", "localstack", "aws", "ray"]
 
 @dataclass(frozen=True)
 class Place:
+    launcher: str  # "module:Class": what invokes the function there
     # environments share their graph server's cores and memory; else each has a core and a link of its own
     same_machine: bool
     billed: bool  # by AWS; else the bill says what Lambda would charge
@@ -25,8 +27,31 @@ class Place:
 
 
 PLACES: dict[Where, Place] = {
-    "local": Place(same_machine=True, billed=False, from_deployment=True),
-    "localstack": Place(same_machine=True, billed=False, from_deployment=False, extra="aws"),
-    "aws": Place(same_machine=False, billed=True, from_deployment=True, extra="aws"),
-    "ray": Place(same_machine=False, billed=False, from_deployment=False, extra="ray"),
+    "local": Place(
+        "lambda_funcs.local_pool:LocalPool",
+        same_machine=True,
+        billed=False,
+        from_deployment=True,
+    ),
+    "localstack": Place(
+        "graph_server.lambdas.launchers.endpoint:EndpointLauncher",
+        same_machine=True,
+        billed=False,
+        from_deployment=False,
+        extra="aws",
+    ),
+    "aws": Place(
+        "graph_server.lambdas.launchers.endpoint:EndpointLauncher",
+        same_machine=False,
+        billed=True,
+        from_deployment=True,
+        extra="aws",
+    ),
+    "ray": Place(
+        "graph_server.lambdas.launchers.ray:RayLauncher",
+        same_machine=False,
+        billed=False,
+        from_deployment=False,
+        extra="ray",
+    ),
 }

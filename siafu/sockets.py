@@ -326,7 +326,7 @@ class Hub:
             message = wire.decode(frames, self.run_id, self.checksum)
             if not self.numbers.take(sender, wire.number_of(frames)):
                 return None
-            if not wire.may_say(sender.role, type(message)):
+            if sender.role not in message.by:
                 raise RemoteProtocolError(f"{sender} may not send {type(message).__name__}")
         except RemoteProtocolError as error:
             self._drop(error, sender)

@@ -69,10 +69,17 @@ Buffer = tuple[memoryview, Checksum]  # a frame, and how it is checked
 BYTES_TO = "bytes_to_"
 
 
+#: Roles that may say a message (``Message.by``).
+BY_COORDINATOR = frozenset({"coordinator"})
+BY_SERVERS = BY_COORDINATOR | {"graph_server", "param_server"}
+BY_ANYBODY = BY_SERVERS | {"worker"}
+
+
 class Message:
     """What every message is; its kinds, each with its own tag, stand below."""
 
     tag: ClassVar[int]
+    by: ClassVar[frozenset[str]]  # what comes from another role is dropped (``siafu.sockets``)
 
 
 MESSAGES: dict[int, type[Message]] = {}  # tag -> class
@@ -88,12 +95,12 @@ else:
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
-def message(tag: int) -> Callable[[type[_M]], type[_M]]:
-    """Class decorator: a frozen dataclass that travels under this tag."""
+def message(tag: int, by: frozenset[str] = BY_SERVERS) -> Callable[[type[_M]], type[_M]]:
+    """Class decorator: a frozen dataclass that travels under this tag, and that these roles may send."""
 
     def register(cls: type[_M]) -> type[_M]:
         assert tag not in MESSAGES, f"tag {tag} is taken"
-        cls.tag = tag
+        cls.tag, cls.by = tag, by
         MESSAGES[tag] = dataclass(frozen=True, eq=False)(cls)
         return cls
 
@@ -103,7 +110,7 @@ def message(tag: int) -> Callable[[type[_M]], type[_M]]:
 # --- everybody ----------------------------------------------------------------------------------------------------
 
 
-@message(1)
+@message(1, BY_ANYBODY)
 class Hello(Message):
     """First on every link. ``address``: where the sender listens, empty for a worker."""
 
@@ -128,7 +135,7 @@ class Refused(Message):
     reason: str
 
 
-@message(4)
+@message(4, BY_ANYBODY)
 class Heartbeat(Message):
     role: str
     index: int
@@ -148,7 +155,7 @@ class Failed(Message):
 # --- coordinator and servers --------------------------------------------------------------------------------------
 
 
-@message(10)
+@message(10, BY_COORDINATOR)
 class Roster(Message):
     """Coordinator to servers: where everyone listens, by index."""
 
@@ -164,7 +171,7 @@ class Ready(Message):
     index: int
 
 
-@message(12)
+@message(12, BY_COORDINATOR)
 class Start(Message):
     """Coordinator to servers: training may begin with ``epoch``; evaluations up to that
     after ``judged`` (-1: none) are in."""
@@ -194,7 +201,7 @@ class EvalReport(Message):
     counts: Tensor  # as the metric of what is learnt has it: siafu.metrics
 
 
-@message(15)
+@message(15, BY_COORDINATOR)
 class Judged(Message):
     """Coordinator to servers: the evaluation after ``epoch`` is in. ``best``: keep its weights. ``stop``: the last."""
 
@@ -203,7 +210,7 @@ class Judged(Message):
     stop: bool
 
 
-@message(16)
+@message(16, BY_COORDINATOR)
 class GetModel(Message):
     """Coordinator to parameter server. ``which``: "best", "final" or "latest"."""
 
@@ -220,7 +227,7 @@ class ModelWeights(Message):
     stash_peak: int
 
 
-@message(18)
+@message(18, BY_COORDINATOR)
 class Stop(Message):
     """Coordinator to servers: leave now."""
 
@@ -246,7 +253,7 @@ class Stopped(Message):
     usage: str
 
 
-@message(21)
+@message(21, BY_COORDINATOR)
 class GetState(Message):
     """Coordinator to parameter server: send your state now."""
 
@@ -321,7 +328,7 @@ class ConstantRows(Message):
 # --- tensor tasks -----------------------------------------------------------------------------------------------------
 
 
-@message(40)
+@message(40, BY_ANYBODY)
 class Pull(Message):
     """Worker to graph server: I can take ``credits`` more tasks. ``processor``: ``siafu.processor.kind``."""
 
@@ -374,7 +381,7 @@ class TaskPart(Message):
         return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
 
 
-@message(43)
+@message(43, BY_ANYBODY)
 class TaskResult(Message):
     """Worker to graph server, last of all: after the parameter server has acknowledged the gradients."""
 
@@ -393,7 +400,7 @@ class TaskResult(Message):
         return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
 
 
-@message(44)
+@message(44, BY_ANYBODY)
 class TaskFailed(Message):
     """Worker to graph server: the task raised; ``trace`` is the remote traceback."""
 
@@ -410,7 +417,7 @@ class TaskFailed(Message):
         return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
 
 
-@message(45)
+@message(45, BY_ANYBODY)
 class Bye(Message):
     """Worker to graph server: I leave (idle, or near my deadline)."""
 
@@ -422,7 +429,7 @@ class Leave(Message):
     """Graph server to worker: there is nothing more to do."""
 
 
-@message(47)
+@message(47, BY_ANYBODY)
 class RowsMissing(Message):
     """Worker to graph server: send all rows of this part again (``TaskPart``)."""
 
@@ -442,7 +449,7 @@ class RowsMissing(Message):
 # --- parameter servers ------------------------------------------------------------------------------------------------
 
 
-@message(50)
+@message(50, BY_ANYBODY)
 class FetchWeights(Message):
     """Asks for the parameters of layers. The first of (interval, epoch) fixes the version that all later ones get."""
 
@@ -467,7 +474,7 @@ class Weights(Message):
     tensors: Tensors
 
 
-@message(52)
+@message(52, BY_ANYBODY)
 class Gradient(Message):
     """The gradients of one interval's layer; the first of (epoch, interval, layer) counts."""
 
@@ -525,23 +532,6 @@ class WeightsReady(Message):
     server: int
     version: int
     load: int
-
-
-# --- who may say what -------------------------------------------------------------------------------------------------
-
-#: All that a worker says; anything else of one is dropped (``siafu.sockets``).
-FROM_WORKERS: frozenset[type] = frozenset(
-    {Hello, Heartbeat, Pull, TaskResult, TaskFailed, RowsMissing, Bye, FetchWeights, Gradient}
-)
-#: What nobody but the coordinator says.
-FROM_COORDINATOR: frozenset[type] = frozenset({Roster, Start, Judged, GetModel, GetState, Stop})
-
-
-def may_say(role: str, kind: type) -> bool:
-    """Whether a member of that role sends messages of that class."""
-    if role == "worker":
-        return kind in FROM_WORKERS
-    return role == "coordinator" or kind not in FROM_COORDINATOR
 
 
 def by_version(weights: Tensors) -> dict[int, dict[str, TaskRows]]:

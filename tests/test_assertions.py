@@ -8,20 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.test_imports import ROOMS
+
 TREE = Path(__file__).parents[1]
-ROOMS = (
-    "siafu",
-    "graph_data",
-    "graph_server",
-    "param_server",
-    "lambda_funcs",
-    "run_coordinator",
-    "cost_planner",
-    "infra",
-    "gpu_baselines",
-    "benchmarks",
-    "website",
-)
 #: Calls that leave everything as it was. Another name is added here only once its function has been read.
 WITHOUT_EFFECT = {"isinstance", "len", "list", "set", "values", "setting", "num_endpoints"}
 

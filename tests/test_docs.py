@@ -8,33 +8,29 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 import siafu
 from benchmarks.__main__ import PROGRAM as BENCHMARKS
-from siafu import settings_page
+from graph_data.partitioners import PARTITIONERS
+from graph_data.sinks import SINKS
+from graph_data.sources.names import SOURCES
+from graph_server.backends import BACKENDS
+from run_coordinator.hosts import HOSTS
+from run_coordinator.loggers import LOGGERS
 from siafu.__main__ import SIAFU, Program, _parse
+from siafu.baseline import METHODS
+from siafu.models import MODELS
+from siafu.places import PLACES
+from tests.test_imports import ROOMS
+from website import settings_page
 
 ROOT = Path(__file__).parent.parent
 OUTSIDE = [ROOT / name for name in ("README.md", "SECURITY.md", "examples/README.md")]
 PAGES = sorted([*OUTSIDE, *(ROOT / "docs").rglob("*.md")])
-
-ROOMS = (
-    "siafu",
-    "graph_data",
-    "graph_server",
-    "param_server",
-    "lambda_funcs",
-    "run_coordinator",
-    "cost_planner",
-    "infra",
-    "gpu_baselines",
-    "benchmarks",
-    "website",
-)
 
 
 def commands(program: str) -> Iterator[tuple[str, str]]:
@@ -125,7 +121,26 @@ def anchors(text: str) -> set[str]:
 
 def test_the_page_of_settings_is_that_of_the_code() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
-    assert page == settings_page.page(), "python -m siafu.settings_page > docs/settings.md"
+    assert page == settings_page.page(), "make pages"
+
+
+@pytest.mark.parametrize(
+    ("page", "table"),
+    [
+        ("models.md", MODELS),
+        ("baselines.md", METHODS),
+        ("data.md", SOURCES),
+        ("data.md", SINKS),
+        ("guide.md", PARTITIONERS),
+        ("guide.md", PLACES),
+        ("guide.md", BACKENDS),
+        ("guide.md", HOSTS),
+        ("guide.md", LOGGERS),
+    ],
+)
+def test_a_page_names_whatever_a_table_offers(page: str, table: Mapping[str, object]) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    assert [name for name in table if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)] == []
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -27,8 +27,9 @@ ROOMS = {
     "cost_planner": {"siafu", "graph_data", "graph_server", "run_coordinator"},
     # Machines that infra starts keep the contract of the coordinator's hosts.
     "infra": {"siafu", "graph_data", "lambda_funcs", "run_coordinator", "cost_planner"},
-    # Not in the wheel. It reads the names and parsers of siafu, which load the other rooms, and draws simulated runs.
-    "website": {"siafu", "cost_planner"},
+    # Not in the wheel. It reads the names, settings and parsers of siafu, which load the other rooms, and draws
+    # simulated runs.
+    "website": {"siafu", "run_coordinator", "cost_planner"},
     # Not in the wheel. Benchmarks of parts run them in their own process.
     "benchmarks": {
         "siafu",
@@ -148,6 +149,8 @@ PURE = (
     "param_server/parameters.py",
     "siafu/pricing/cost.py",
     "run_coordinator/recovery/supervisor.py",
+    "run_coordinator/conditions.py",
+    "run_coordinator/meter.py",
     "run_coordinator/epoch_totals.py",
     "run_coordinator/actions.py",
     "run_coordinator/coordinator.py",
@@ -200,6 +203,7 @@ def name(path: Path) -> str:
 TABLES = {
     "siafu/__init__.py": "the public names",
     "siafu/__main__.py": "the verbs",
+    "siafu/places.py": "PLACES: their launchers",
     "siafu/checkpoints.py": "MIRRORS: where checkpoints are copied to",
     "run_coordinator/api.py": "a run on a deployment, which one of its machines coordinates",
     "run_coordinator/doctor.py": "whether LocalStack is installed",

@@ -16,13 +16,15 @@ import numpy as np
 
 from cost_planner.plan.cards import EDGE_BYTES, Card
 from cost_planner.plan.work import Counts, constant_bytes
-from graph_server.operators import ON_GPU
+from graph_server.backends import BACKENDS
 from siafu import models
 from siafu.config import Config
 from siafu.models import ModelSpec
 from siafu.shards import Manifest, PartitionEntry
 from siafu.tasks import TENSOR_KINDS, Lane
 
+#: Operators that a card computes.
+ON_GPU = BACKENDS["gpu"].on_device
 #: Arrays of a task at once, for every thread: operands, result, and what is copied.
 AT_WORK = 4
 #: Of a layer's rows on a rank: what autograd keeps of each (summed, multiplied, activated, masked), and its gradient;

@@ -33,13 +33,15 @@ from cost_planner.plan.cards import ORDER_S, Card
 from cost_planner.plan.memory_traffic import INDEX_BYTES, Bandwidth
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
-from graph_server.operators import ON_GPU
+from graph_server.backends import BACKENDS
 from siafu import models, views
 from siafu.config import Config
 from siafu.models import Model, ModelSpec
 from siafu.shards import Manifest
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step
 
+#: Operators that a card computes.
+ON_GPU = BACKENDS["gpu"].on_device
 #: Bytes of a vertex in the slots that are no rows of the model.
 OTHERS = {"vertex": 8, "label": 8, "train": 1}
 #: Slots that never change, beside a program's.

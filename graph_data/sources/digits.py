@@ -6,13 +6,13 @@ The images come with scikit-learn (UCI optical recognition of handwritten digits
 from __future__ import annotations
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from graph_data.splits import by_share
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 from siafu.sparse import Array
 
+FLAGS = ()  # it is made, not read
 NEIGHBOURS = 10
 TRAIN_SHARE, VAL_SHARE = 0.3, 0.2
 SPLIT_SEED = 0
@@ -21,6 +21,8 @@ WHITE = 16  # pixels are 0..16
 
 def load(argument: str) -> Graph:
     """1,797 vertices, 64 features in [0, 1], 10 classes, mutual nearest neighbours, a fixed 30/20/50 percent split."""
+    from sklearn.datasets import load_digits  # takes a second, and shards that are there need none of it
+
     if argument:
         raise DatasetError(f"digits takes no argument, got {argument!r}")
     images = load_digits()

@@ -9,19 +9,25 @@ from difflib import get_close_matches
 from glob import has_magic
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_plus, urlencode
 
 from graph_data import published
 from graph_data.archives.formats import recognised
 from graph_data.rowfile import check_file
+from graph_data.sources.beside import TOLD
 from graph_data.sources.columns import LISTED, SUFFIXES, file_and_columns, files_of, missing, path_and_options
 from graph_data.sources.randomrows import random_width
 from graph_data.sources.sizes import SMALL, Sizes, guessed
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 
-SOURCES = {  # kind -> function of the rest of the name; "KIND" and "KIND:REST" name a source
+#: Kind -> function of the rest of the name, which loads the graph; "KIND" and "KIND:REST" name a source. Its module may
+#: have three more functions of the same argument: ``parse`` -> an ``EdgeList``, or the like, where edges can be read a
+#: block at a time, again and again; ``sizes`` -> ``Sizes``, told without reading; ``files``: those of a folder. And it
+#: may have FLAGS: those of ``graph_data.source_flags`` that are its options, if they are not those of ``beside.TOLD``.
+SOURCES = {
     "archive": "graph_data.archives.formats:load",
     "bsnap": "graph_data.sources.bsnap:load",
     "dgl": "graph_data.sources.dglfile:load",
@@ -32,22 +38,6 @@ SOURCES = {  # kind -> function of the rest of the name; "KIND" and "KIND:REST" 
     "ogb": "graph_data.sources.ogb:load",
     "pyg": "graph_data.sources.pygfile:load",
     "synthetic": "graph_data.sources.synthetic:load",
-}
-#: Kinds whose edges can be read a block at a time, again and again -> function that finds
-#: them: an ``EdgeList``, or the like
-STREAMED = {"bsnap": "graph_data.sources.bsnap:parse", "edges": "graph_data.sources.edgelist:parse"}
-#: Kinds that know how large they are without being read -> function that tells ``Sizes``
-SIZES = {
-    "bsnap": "graph_data.sources.bsnap:sizes",
-    "edges": "graph_data.sources.edgelist:sizes",
-    "npz": "graph_data.sources.npz:sizes",
-    "synthetic": "graph_data.sources.synthetic:sizes",
-}
-#: Kinds that are folders -> function that lists their files
-FOLDERS = {
-    "archive": "graph_data.archives.formats:files",
-    "distdgl": "graph_data.sources.distdgl:files",
-    "ogb": "graph_data.sources.ogb:files",
 }
 OF_VERTICES = ("features", "labels", "split")  # options that name files
 ENDINGS = {".npz": "npz", ".bsnap": "bsnap", ".dgl": "dgl", ".pt": "pyg"}  # of a file -> what it is
@@ -65,18 +55,18 @@ class Source(NamedTuple):
     argument: str  # what its function is called with
 
     def load(self) -> Graph:
-        graph: Graph = _called(SOURCES[self.kind], self.argument)
+        graph: Graph = self._ask("load")
         return graph
 
     @property
     def streamed(self) -> Any:
         """Its edges and vertices on disk; None if it can only be loaded."""
-        return _called(STREAMED[self.kind], self.argument) if self.kind in STREAMED else None
+        return self._ask("parse")
 
     def sizes(self) -> Sizes:
         """From headers and tables; guessed from the sizes of files where these do not tell."""
-        if self.kind in SIZES:
-            found: Sizes = _called(SIZES[self.kind], self.argument)
+        found: Sizes | None = self._ask("sizes")
+        if found is not None:
             return found
         files = [file for file in self.files() if file.is_file()]
         return guessed(files) if files else SMALL
@@ -86,12 +76,25 @@ class Source(NamedTuple):
         return list(dict.fromkeys([*self._of_kind(), *_named_by_options(self.argument)]))
 
     def _of_kind(self) -> list[Path]:
-        if self.kind in STREAMED:
-            found = self.streamed
+        if (found := self.streamed) is not None:
             return [*map(Path, found.pieces), *found.vertex_files()]
-        if self.kind in FOLDERS:
-            return list(_called(FOLDERS[self.kind], self.argument))
+        if (files := self._ask("files")) is not None:
+            return list(files)
         return [Path(path_and_options(self.argument)[0])] if self.kind in ENDINGS.values() else []
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Options that flags may set."""
+        found: tuple[str, ...] = getattr(self._module(), "FLAGS", TOLD)
+        return found
+
+    def _ask(self, what: str) -> Any:
+        """What the kind's module says of the argument; None if it has no such function."""
+        function = getattr(self._module(), what, None)
+        return None if function is None else function(self.argument)
+
+    def _module(self) -> ModuleType:
+        return import_module(SOURCES[self.kind].partition(":")[0])
 
 
 def _named_by_options(argument: str) -> Iterator[Path]:
@@ -116,11 +119,6 @@ def check_files(name: str) -> None:
     for file in named:
         if not (os.path.exists(file) or has_magic(file)):
             raise missing(file)
-
-
-def _called(name: str, argument: str) -> Any:
-    module, _, function = name.partition(":")
-    return getattr(import_module(module), function)(argument)
 
 
 def absolute(name: str) -> str:

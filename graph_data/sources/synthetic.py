@@ -57,6 +57,7 @@ FAMILIES = {  # the counts are those of Dorylus, table 1, and of OGB (Hu et al.,
 }
 
 TYPED = "typed"
+FLAGS = ()  # it is made, not read
 
 WRONG_LABELS = 0.05  # share of vertices whose label is drawn at random
 MAX_BLOCK_DENSITY = 0.5  # of the pairs inside a class or community

@@ -1,15 +1,15 @@
 """Where tensor tasks run. A backend is a state machine: what happened goes in, actions come out.
 
-To add one: write ``graph_server/backends/<name>.py`` and its line in ``BACKENDS``; ``tests/contracts/test_backends.py``
-holds every backend in the table to the contract.
+To add one: write ``graph_server/backends/<name>.py``, its line in ``BACKENDS``, and its name in ``servers.backend``
+(``siafu.config``). ``tests/contracts/test_backends.py`` holds every backend in the table to the contract.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,11 +21,24 @@ from siafu.sparse import Array
 from siafu.tasks import Step, TaskId
 from siafu.wire import Message, Subset, TaskResult, Tensors
 
+
+class Row(NamedTuple):
+    backend: str  # "module:Class"
+    #: Operator -> "module:Class" in place of ``operators.OPERATORS``', where rows and edges lie in a device's memory.
+    on_device: Mapping[str, str] = {}
+
+
 BACKENDS = {
-    "cpu": "graph_server.backends.cpu:CpuBackend",
-    "gpu": "graph_server.backends.gpu:GpuBackend",
-    "lambda": "graph_server.lambdas.backend:LambdaBackend",
+    "cpu": Row("graph_server.backends.cpu:CpuBackend"),
+    "gpu": Row("graph_server.backends.gpu:GpuBackend", {"linear": "graph_server.backends.gpu:DeviceLinear"}),
+    "lambda": Row("graph_server.lambdas.backend:LambdaBackend"),
 }
+
+
+def on_device(config: Config) -> Mapping[str, str]:
+    """The backend's row of that name; nothing while ``servers.backend = auto`` is not decided."""
+    return {} if config.servers.backend == "auto" else BACKENDS[config.servers.backend].on_device
+
 
 Priority = tuple[int, ...]
 _T = TypeVar("_T")  # what a computation gives
@@ -115,8 +128,21 @@ class Keep:
 Action = Send | Job[Any] | Compute[Any] | Completed | Launch | Keep
 
 
+class Invoker(Protocol):
+    """Carries out ``Launch``; made by the server for a backend that names one (``graph_server.lambdas.invoker``)."""
+
+    def invoke(self, worker: str, credits: int) -> None: ...
+
+    def leave(self, poll: Callable[[], None]) -> int:
+        """Ends what it invoked. Returns how many invocations go on at a cost that is not known yet; ``poll``: waits
+        shortly for what arrives."""
+
+
 class Backend(Protocol):
     """Called by ``Partition`` alone, on the server's thread; ``now`` is seconds of a monotonic clock."""
+
+    #: "module:Class" of its ``Invoker``; "": it launches nothing.
+    invoker: ClassVar[str]
 
     @classmethod
     def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> Backend:
@@ -144,12 +170,16 @@ class Backend(Protocol):
         """Tasks submitted and not completed."""
 
     @property
+    def num_workers(self) -> int:
+        """Environments alive, of a backend that invokes."""
+
+    @property
     def usage(self) -> dict[str, float]:
         """Totals so far, by name."""
 
 
 def build(config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> Backend:
     """The backend that the config names, for graph server ``index``."""
-    module, _, cls = BACKENDS[config.servers.backend].partition(":")
+    module, _, cls = BACKENDS[config.servers.backend].backend.partition(":")
     backend: Backend = getattr(importlib.import_module(module), cls).make(config, spec, index, clock)
     return backend

@@ -36,6 +36,8 @@ Run = Generator[Question, Answer | None, TaskResult]  # of one task; it asks a p
 
 
 class CpuBackend:
+    invoker = ""
+
     def __init__(
         self,
         spec: ModelSpec,
@@ -96,6 +98,10 @@ class CpuBackend:
     @property
     def in_flight(self) -> int:
         return len(self._open)
+
+    @property
+    def num_workers(self) -> int:
+        return 0
 
     @property
     def usage(self) -> dict[str, float]:

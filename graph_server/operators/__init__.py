@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from graph_server.backends import on_device
 from graph_server.buffers import PublishedSlot, Store
 from siafu.config import Config
 from siafu.models import Model
@@ -28,8 +29,6 @@ OPERATORS = {
     "pairs": "graph_server.operators.pairs:Pairs",
     "typed": "graph_server.operators.typed:Typed",
 }
-#: Those that servers.backend = gpu has on the device; of the others it has the host's.
-ON_GPU = {"linear": "graph_server.backends.gpu:DeviceLinear"}
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Operator(Protocol):
 
 
 def build(name: str, setting: Setting) -> Operator:
-    table = {**OPERATORS, **(ON_GPU if setting.config.servers.backend == "gpu" else {})}
+    table = {**OPERATORS, **on_device(setting.config)}
     module, _, cls = table[name].partition(":")
     operator: Operator = getattr(importlib.import_module(module), cls)(setting)
     return operator

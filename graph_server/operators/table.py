@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from graph_server import operators
+from graph_server.backends import on_device
 from graph_server.operators import Operator, Setting
 from siafu import views
 from siafu.config import Config
@@ -54,7 +55,7 @@ class OperatorTable:
             return None
         every = self.along[lane]
         # A card's memory is too dear for edges a second time.
-        return every if self._config.servers.backend == "gpu" else views.into_training(every, counts)
+        return every if on_device(self._config) else views.into_training(every, counts)
 
     def add(self, lane: Lane, of_loss: Shard) -> None:
         """Makes the operators of the lane's marked steps, which look along these edges."""

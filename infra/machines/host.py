@@ -109,7 +109,7 @@ class MachineHost:
         self._deposited: list[str] = []  # names of secrets that are in the vault
 
     @classmethod
-    def make(cls, config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes) -> MachineHost:
+    def make(cls, config: Config, run_dir: Path, shards: Path, run_id: bytes) -> MachineHost:
         place = Place.read(run_dir)
         mailbox = Mailbox(place.bucket, endpoint=place.endpoint, region=place.region)
         return cls(mailbox, place, run_dir, run_id, config.cloud.name)

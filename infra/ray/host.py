@@ -26,6 +26,7 @@ from siafu.config import Config
 from siafu.errors import PeerLost
 from siafu.keys import Keys
 from siafu.ray_cluster import Connection, text_of
+from siafu.run_files import CONFIG
 from siafu.shards import MANIFEST
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,6 @@ class RayHost:
         config: Config,
         run_dir: Path,
         shards: Path,
-        config_file: Path,
         run_id: bytes,
         cluster: Connection,
         reserved: Reserved,
@@ -58,7 +58,7 @@ class RayHost:
         self._silence_s = config.servers.silence_s
         self._facts: dict[str, Any] = {
             "run_id": run_id,
-            "config": config_file.read_text(),
+            "config": (run_dir / CONFIG).read_text(),
             "shards": str(shards),
             "manifest": (shards / MANIFEST).read_text(),
             "cluster": cluster.address,
@@ -68,14 +68,14 @@ class RayHost:
         self._watches: dict[Address, _Watch] = {}
 
     @classmethod
-    def make(cls, config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes) -> RayHost:
+    def make(cls, config: Config, run_dir: Path, shards: Path, run_id: bytes) -> RayHost:
         """Joins the cluster and sets nodes aside. ConfigError if there is none, or it has no room."""
         cluster = ray_cluster.connect(config.cloud.ray_address)
         try:
             graph_servers = [graph_server(p) for p in range(config.data.parts)]
             members = [*graph_servers, *(param_server(q) for q in range(config.servers.param_servers))]
             reserved = ray_nodes.reserve(members, len(graph_servers))
-            return cls(config, run_dir, shards, config_file, run_id, cluster, reserved)
+            return cls(config, run_dir, shards, run_id, cluster, reserved)
         except BaseException:
             cluster.close()
             raise

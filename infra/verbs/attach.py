@@ -10,9 +10,9 @@ from pathlib import Path
 
 from infra.verbs.arguments import add_config, config_of
 from run_coordinator.cli import EXIT_AT_LIMIT
+from run_coordinator.meter import LIMITS
 from siafu import extras
 from siafu.errors import ConfigError
-from siafu.pricing.meter import LIMITS
 from siafu.progress import Display, summary
 from siafu.run_files import Result, write_result
 

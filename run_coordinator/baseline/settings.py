@@ -14,76 +14,37 @@ from siafu.config import Config
 from siafu.errors import ConfigError, one_of
 from siafu.shards import ShardSet
 
-#: Flags of siafu train that a baseline has too, by their names in ``run_config.SHORT``.
-SHARED = (
-    "partitioner",
-    "order",
-    "directed",
-    "feature_norm",
-    "split",
-    "inductive",
-    "model",
-    "layers",
-    "hidden",
-    "dropout",
-    "heads",
-    "attn_dropout",
-    "residual",
-    "epochs",
-    "lr",
-    "weight_decay",
-    "seed",
-    "target_acc",
-    "eval_every",
-    "patience",
-    "stop_on",
-    "checkpoint_every",
-    "run_dir",
-)
 #: Flags of its own -> config keys.
 OWN = {name: key for name, key in configs.flags(BaselineConfig).items() if key.startswith("baseline.")}
 
-_KEYS = (
-    "train.mode",
-    "train.staleness",
-    "train.intervals",
-    "train.ahead",
-    "train.freshness",
-    "train.stale_gradients",
-    "train.stale_rows",
-    "train.smoothing",
-    "train.freeze_epochs",
-    "train.stale_lr",
-    "train.warmup_epochs",
-    "train.warm_start",
-    "run.trace",
-    "run.on",
-    "run.budget_usd",
-    "run.max_seconds",
-    "run.loggers",
-    "run.write",
-    "run.checkpoint_seconds",
-    "run.checkpoint_to",
-    "run.keep",
-    "run.restarts",
-    "run.on_nan",
-    "data.task",
-    "data.val_edges",
-    "data.test_edges",
-    "data.negatives",
-    "data.eval_negatives",
-    "data.keep_aggregate",
-    "model.rows",
-    "model.jump",
-    "model.decoder",
-)
-#: What the price of a run is made of.
-PRICED = ("cloud.gpu_instance", "cloud.spot", "lambda.region")
-#: What no baseline heeds: key -> the value that it has to keep.
+#: Settings of ``siafu train`` that baselines use too. They refuse all others, and so a new one until it stands here.
+HEEDED = {
+    f"{section}.{key}"
+    for section, keys in {
+        "data": (
+            "source partitioner order directed feature_norm split seed train_per_class val_per_class cache_dir "
+            "inductive"
+        ),
+        "model": (
+            "name layers hidden activation bias dropout norm init heads out_heads attn_dropout slope residual alpha "
+            "theta hops eps train_eps bases outputs narrow dtype"
+        ),
+        "train": (
+            "epochs lr optimizer momentum weight_decay weight_decay_rest clip_norm label_smoothing schedule "
+            "step_epochs step_factor seed eval_every target_acc patience stop_on"
+        ),
+        "run": "dir checkpoint_every",
+        # What the price of a run is made of.
+        "lambda": "region",
+        "cloud": "gpu_instance spot",
+    }.items()
+    for key in keys.split()
+}
+#: Flags of siafu train that a baseline has too.
+SHARED = tuple(flag for flag, key in configs.flags().items() if key in HEEDED)
+#: What no baseline heeds: key -> the value that it has to keep. Its parts follow from its ranks.
 UNHEEDED: dict[str, Any] = {
-    key: value
-    for key, value in Config().flat().items()
-    if (key in _KEYS or key.startswith(("servers.", "lambda.", "cloud."))) and key not in PRICED
+    key: value for key, value in Config().flat().items() if key not in HEEDED and key != "data.parts"
 }
 
 

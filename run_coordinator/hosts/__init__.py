@@ -53,7 +53,8 @@ class Host(Protocol):
     lag_s: float
 
     @classmethod
-    def make(cls, config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes) -> Host: ...
+    def make(cls, config: Config, run_dir: Path, shards: Path, run_id: bytes) -> Host:
+        """``run_dir``: has the run's config.toml, which members get; ``shards``: absolute."""
 
     def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
         """Starts the member, which dials ``coordinator``, with its keys, which nobody else sees; None: without. Returns
@@ -82,8 +83,8 @@ class Host(Protocol):
     ) -> None: ...
 
 
-def build(config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes) -> Host:
+def build(config: Config, run_dir: Path, shards: Path, run_id: bytes) -> Host:
     """The host that the config names."""
     module, _, cls = HOSTS[config.run.on].partition(":")
-    host: Host = getattr(importlib.import_module(module), cls).make(config, run_dir, shards, config_file, run_id)
+    host: Host = getattr(importlib.import_module(module), cls).make(config, run_dir, shards, run_id)
     return host

@@ -12,6 +12,7 @@ from siafu.address import Address
 from siafu.config import Config
 from siafu.errors import PeerLost
 from siafu.keys import Keys
+from siafu.run_files import CONFIG
 
 
 class LocalHost:
@@ -19,15 +20,15 @@ class LocalHost:
 
     lag_s = 0.0
 
-    def __init__(self, listen: str, run_dir: Path, shards: Path, config_file: Path, run_id: bytes):
+    def __init__(self, listen: str, run_dir: Path, shards: Path, run_id: bytes):
         self.listen = listen
-        self.run_dir, self.shards, self.config_file, self.run_id = run_dir, shards, config_file, run_id
+        self.run_dir, self.shards, self.run_id = run_dir, shards, run_id
         # All mutable state:
         self._children: dict[Address, Child] = {}
 
     @classmethod
-    def make(cls, config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes) -> LocalHost:
-        return cls(config.servers.listen, run_dir, shards, config_file, run_id)
+    def make(cls, config: Config, run_dir: Path, shards: Path, run_id: bytes) -> LocalHost:
+        return cls(config.servers.listen, run_dir, shards, run_id)
 
     def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
         try:
@@ -35,7 +36,7 @@ class LocalHost:
                 member,
                 coordinator,
                 self.run_id,
-                config_file=self.config_file,
+                config_file=self.run_dir / CONFIG,
                 shards=self.shards,
                 run_dir=self.run_dir,
                 keys=keys.ring(member) if keys else None,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graph_data.renumbered import Numbers
-from run_coordinator import prepared
+from run_coordinator import conditions, prepared
 from run_coordinator.lambda_emulator import as_asked
 from run_coordinator.predict.meanings import Meanings, Names
-from siafu import conditions, model_file, models
+from siafu import model_file, models
 from siafu.baseline import BaselineConfig, load
 from siafu.checkpoints import FOLDER_NAME
 from siafu.checkpoints import load as load_state

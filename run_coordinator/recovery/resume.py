@@ -13,6 +13,7 @@ from run_coordinator import api, keywords, prepared, run_config, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.epoch_calls import OnEpoch
 from run_coordinator.lambda_emulator import as_asked
+from run_coordinator.meter import LIMITS
 from run_coordinator.run import Run
 from siafu import config as configs
 from siafu import outputs, run_files
@@ -20,7 +21,6 @@ from siafu.checkpoints import Store, TrainingState, mirror_of
 from siafu.config import REPARTITIONS, Config, Data, Train
 from siafu.errors import ConfigError
 from siafu.models import Model
-from siafu.pricing.meter import LIMITS
 from siafu.run_files import CONFIG
 from siafu.schedules import learning_rate
 from siafu.shards import ShardSet

@@ -1,1 +1,1 @@
-"""Prices, the cost of a bill, and the meter that keeps a run within its budget. Every price has a date and a source."""
+"""Prices, and the cost of a bill. Every price has a date and a source."""

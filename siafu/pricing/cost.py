@@ -2,8 +2,7 @@
 prices are ``siafu.pricing.prices``'.
 
 1. Lambda: requests, and GB-seconds in the monthly tiers of the architecture (``cloud.arch``), INIT among
-   them (billed since 2025-08-01). The free tier is not counted: ``free_usd`` says what it would pay. A
-   duration is billed in whole milliseconds; until December 2020 in whole 100 ms.
+   them (billed since 2025-08-01). The free tier is not counted: ``free_usd`` says what it would pay.
 2. Servers, volumes and endpoints: by the second, 60 s at least. Those of this machine or of a Ray cluster cost nothing.
 3. Environments on this machine (local, LocalStack) or on Ray count as what Lambda would have charged for them.
 4. Traffic costs nothing where servers and functions are in one zone and talk over private addresses, as
@@ -42,8 +41,6 @@ HOUR_S = 3600.0
 GB = 1e9  # of traffic
 #: The GPU machine's image alone takes most of 60 GiB.
 MIN_GPU_VOLUME_GIB = 120
-#: Milliseconds that Lambda bills at once: now, and when the paper was measured.
-STEP_MS, PAPER_STEP_MS = 1, 100
 #: Requests of a server at work in an hour: it looks for orders each second, and reports each 5
 #: (``infra.machines.agent_loop``).
 S3_GETS_PER_HOUR, S3_PUTS_PER_HOUR = 3600.0, 720.0
@@ -169,23 +166,6 @@ def of_run(
     return _bill(items, ", ".join(counted), region, amounts)
 
 
-def predicted(
-    config: Config,
-    *,
-    seconds: float,
-    invocations: float,
-    invocation_s: float,
-    cold_starts: float = 0.0,
-    init_s: float = 0.0,
-    step_ms: int = STEP_MS,
-    sent_gb: float = 0.0,
-) -> Cost:
-    """Of a run that is planned: so many invocations that take ``invocation_s`` each, so many of them after INIT."""
-    init = billed_gb_s(init_s, config.lambdas.memory_mb, invocations=cold_starts, step_ms=step_ms)
-    work = billed_gb_s(invocation_s, config.lambdas.memory_mb, invocations=invocations, step_ms=step_ms)
-    return of_run(config, requests=invocations, gb_s=init + work, init_gb_s=init, seconds=seconds, sent_gb=sent_gb)
-
-
 def of_baseline(config: Config, *, seconds: float) -> Cost | None:
     """Of a baseline that took ``seconds``; None where no ``cloud.gpu_instance`` says on what.
     PriceUnknown if it has no price."""
@@ -217,12 +197,6 @@ def per_hour(config: Config, *, on_demand: bool = False) -> dict[str, float]:
 
 
 # --- Lambda -----------------------------------------------------------------------------------------------------------
-
-
-def billed_gb_s(duration_s: float, memory_mb: int, *, invocations: float = 1.0, step_ms: int = STEP_MS) -> float:
-    """GB-seconds billed for so many invocations that take so long each: every one is rounded up to whole steps."""
-    steps = math.ceil(round(duration_s * 1000 / step_ms, 6))  # 0.29 s are 290.00000000000006 / 10 steps otherwise
-    return invocations * memory_gb_s(steps * step_ms / 1000, memory_mb)
 
 
 def memory_gb_s(seconds: float, memory_mb: int) -> float:

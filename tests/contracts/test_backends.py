@@ -13,7 +13,7 @@ import importlib
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -28,9 +28,10 @@ from lambda_funcs.desk import Desk
 from param_server.replica import Replica
 from siafu import models, wire
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server, worker
-from siafu.config import Config
+from siafu.config import Config, Servers
 from siafu.errors import RemoteProtocolError, WorkerError, WorkerTimeout
 from siafu.models import ModelSpec
+from siafu.setting import types_of
 from siafu.sparse import Array, SparseRows
 from siafu.tasks import Lane, TaskId
 from siafu.tensor_task import MIN_ROWS_PER_PART, TensorWorker
@@ -179,9 +180,13 @@ def rig(request: pytest.FixtureRequest) -> Rig:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_line_of_the_table_names_a_backend_of_this_contract(name: str):
-    module, _, cls = BACKENDS[name].partition(":")
+    module, _, cls = BACKENDS[name].backend.partition(":")
     built = backends.build(CONFIG.replace({"servers.backend": name}), SPEC, 0, clock())
     assert type(MAKE[name]().backend) is type(built) is getattr(importlib.import_module(module), cls)
+
+
+def test_the_setting_takes_the_names_of_the_table():
+    assert {*get_args(types_of(Servers)["backend"])} == {"auto", *BACKENDS}
 
 
 def test_every_task_is_completed_once(rig: Rig):

@@ -37,7 +37,8 @@ from siafu.wire import RUN_ID_BYTES, Hello, Refused, Stop
 from tests.infra.deployment import POLL_S, Deployment, bucket
 from tests.toy_graphs import random_graph
 
-HOSTS = ("local", "aws", pytest.param("ray", marks=pytest.mark.long))  # a cluster takes long to start
+#: A cluster takes long to start.
+HOSTS = [pytest.param(name, marks=[pytest.mark.long] * (name == "ray")) for name in hosts.HOSTS]
 PATIENCE_S = 120.0
 G0, G1, Q0 = graph_server(0), graph_server(1), param_server(0)
 
@@ -106,7 +107,7 @@ def place(request: pytest.FixtureRequest, shards: ShardSet, tmp_path_factory: py
 
 @contextmanager
 def local(shards: ShardSet, folder: Path) -> Iterator[Make]:
-    yield lambda config, run_dir, run_id: hosts.build(config, run_dir, shards.path, run_dir / "config.toml", run_id)
+    yield lambda config, run_dir, run_id: hosts.build(config, run_dir, shards.path, run_id)
 
 
 @contextmanager
@@ -123,7 +124,7 @@ def _on_machines(mailbox: Mailbox, shards: ShardSet, config: Config, run_dir: Pa
     Place(mailbox.bucket, run, shards.manifest.digest, "127.0.0.1", endpoint=mailbox.endpoint, poll_s=POLL_S).write(
         run_dir
     )
-    return hosts.build(config, run_dir, shards.path, run_dir / "config.toml", run_id)
+    return hosts.build(config, run_dir, shards.path, run_id)
 
 
 PLACES: dict[str, Callable[[ShardSet, Path], AbstractContextManager[Make]]] = {"local": local, "aws": aws, "ray": local}

@@ -18,7 +18,6 @@ from typing import Any, get_args
 
 import pytest
 
-from graph_server.lambdas import launchers
 from lambda_funcs.invocation import Function
 from lambda_funcs.local_pool import Invocation, LocalPool
 from run_coordinator.doctor import EXTRAS
@@ -90,10 +89,11 @@ def joined(request: pytest.FixtureRequest) -> Iterator[None]:
     connection.close()
 
 
-LAUNCHERS: dict[str, Callable[..., Any]] = {"local": local, "endpoint": endpoint, "ray": ray}
+#: By the module of the launcher.
+LAUNCHERS: dict[str, Callable[..., Any]] = {"local_pool": local, "endpoint": endpoint, "ray": ray}
 #: Whose processes are this launcher's own: called by our names, and ended by ``close``. Those of a service
 #: belong to it: it gives each invocation an id of its own, and lets it run on when the caller has hung up.
-OWN_PROCESSES = {"local", "ray"}
+OWN_PROCESSES = {"local_pool", "ray"}
 
 
 class Driver:
@@ -269,12 +269,12 @@ def test_kill_from_outside_ends_the_invocation(start: Start, launcher: str, fifo
     driver = start("hang")
     driver.pool.invoke({"started": str(fifo)}, "victim")
     pid = int(fifo.read_text())
-    assert launcher != "local" or driver.pool.pids == {"victim": pid}
+    assert launcher != "local_pool" or driver.pool.pids == {"victim": pid}
     os.kill(pid, signal.SIGKILL)
     outcome = driver.outcome()
     assert (outcome.request_id, outcome.error) == ("victim", "Runtime.ExitError")
     assert "SIGKILL" in error_of(outcome)["errorMessage"]
-    assert launcher != "local" or driver.pool.pids == {}
+    assert launcher != "local_pool" or driver.pool.pids == {}
 
 
 def test_deadline_ends_the_invocation_and_the_environment(start: Start) -> None:
@@ -421,8 +421,10 @@ def test_function_imports_siafu_wherever_the_launcher_was_started(
     assert json.loads(start("imports_ours").call().payload) == "siafu.errors"
 
 
-def test_a_place_is_a_row_of_facts_a_row_of_launchers_and_a_value_of_the_setting():
-    assert list(PLACES) == list(launchers.LAUNCHERS) == list(get_args(Where))
-    for name, path in launchers.LAUNCHERS.items():
-        assert find_spec(path.partition(":")[0]), name
-        assert PLACES[name].extra in ("", *EXTRAS)
+def test_a_place_is_a_row_of_facts_and_a_value_of_the_setting():
+    assert list(PLACES) == list(get_args(Where))
+    for name, place in PLACES.items():
+        module = place.launcher.partition(":")[0]
+        assert find_spec(module), name
+        assert module.rpartition(".")[2] in LAUNCHERS, f"{name}: no test here starts its launcher"
+        assert place.extra in ("", *EXTRAS)

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -61,13 +63,24 @@ def test_a_bare_name_is_looked_up_in_the_variables_folder_first(archive, tmp_pat
     assert resolve("tiny") == Source("npz", str(tmp_path / "other" / "tiny.npz"))
 
 
+def test_to_ask_what_a_source_can_do_loads_no_library():
+    """Its module says it: shards that are there need neither scikit-learn nor torch."""
+    asks = (
+        "import sys; from graph_data.sources.names import SOURCES, Source; "
+        "print([(Source(kind, 'x').flags, hasattr(Source(kind, 'x')._module(), 'sizes')) for kind in SOURCES]); "
+        "print(sys.modules.keys() & {'sklearn', 'torch', 'pyarrow', 'scipy', 'pandas'})"
+    )
+    told = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines()[-1] == "set()"
+
+
 def test_an_unknown_name_is_refused_with_what_is_known(archive, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SIAFU_DATA", raising=False)
     with pytest.raises(
         DatasetError,
-        match=r"^source 'unheard-of': must be a \.npz, \.parquet or \.csv file, or one of archive, bsnap, dgl, "
-        r"digits, distdgl, edges, npz,",
+        match=r"^source 'unheard-of': must be a \.npz, \.parquet or \.csv file, or one of "
+        rf"{', '.join(SOURCES)}, tiny",
     ):
         resolve("unheard-of")
     with pytest.raises(DatasetError, match=r"^source 'coral': no such file or graph, did you mean cora\?$"):

@@ -14,7 +14,10 @@ import pytest
 
 from graph_server import server as module
 from graph_server.backends import Action, Compute
+from graph_server.backends.cpu import CpuBackend
+from graph_server.lambdas import invoker as invokers
 from graph_server.lambdas.backend import LambdaBackend
+from graph_server.lambdas.invoker import Invoker
 from graph_server.server import Server, _timed, largest_result
 from siafu.address import COORDINATOR
 from siafu.config import Config
@@ -57,37 +60,46 @@ class Backend(LambdaBackend):
         return []
 
 
+def made(config: Config, launcher: Any) -> Invoker:
+    invoker = object.__new__(Invoker)
+    invoker.__dict__.update(
+        hub=SimpleNamespace(endpoint="tcp://127.0.0.1:5", run_id=b"r"),
+        config=config,
+        index=0,
+        spec=Spec(),
+        roster=SimpleNamespace(param_servers=[]),
+        backend=Backend(),
+        _workers_keys=None,
+        _running=0,
+        _launcher=launcher,
+    )
+    return invoker
+
+
 @pytest.mark.parametrize("hangs_up", [False, True])
 @pytest.mark.parametrize("ended", [0, 1, 3])
 def test_a_server_that_leaves_says_how_many_invocations_a_service_goes_on_with(
     ended: int, hangs_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of three that began. Only of a service that goes on without us is the cost unknown."""
-    monkeypatch.setattr(module, "LEAVE_S", 0.0)
+    monkeypatch.setattr(invokers, "LEAVE_S", 0.0)
     sent: list[Any] = []
-    lambdas = Config().lambdas
+    launcher = SimpleNamespace(invoke=lambda payload, name: None, close=lambda: None, hangs_up=hangs_up)
+    invoker = made(Config(), launcher)
     server = object.__new__(Server)
     server.__dict__.update(
-        hub=SimpleNamespace(
-            endpoint="tcp://127.0.0.1:5", run_id=b"r", counts={}, send=lambda to, said: sent.append((to, said))
-        ),
-        config=SimpleNamespace(lambdas=lambdas, digest="d", servers=SimpleNamespace(silence_s=9)),
+        hub=SimpleNamespace(counts={}, send=lambda to, said: sent.append((to, said)), wake=lambda: None),
         index=0,
-        spec=Spec(),
-        roster=SimpleNamespace(param_servers=[]),
-        backend=Backend(),
         _events=SimpleQueue(),
         _short=deque(),
-        _workers_keys=None,
         _trace=None,
         partition=SimpleNamespace(usage={"gb_s": 2}, perform=lambda actions: actions),
-        _running_invocations=0,
-        _launcher=SimpleNamespace(invoke=lambda payload, name: None, close=lambda: None, hangs_up=hangs_up),
+        _invoker=invoker,
     )
     for name in "abc":
-        server._invoke(name, 2)
+        invoker.invoke(name, 2)
     for _ in range(ended):
-        server._events.put((server._ended, (SimpleNamespace(),)))
+        server._hand_over(lambda: invoker._ended(SimpleNamespace()))
     server._take_events()
     server._leave()
     ((to, said),) = sent
@@ -107,18 +119,8 @@ def test_a_worker_is_told_what_it_may_compute_with_and_keep(
     settings: dict[str, Any], core: float, keep_bytes: int
 ) -> None:
     told: list[dict[str, Any]] = []
-    server = object.__new__(Server)
-    server.__dict__.update(
-        hub=SimpleNamespace(endpoint="tcp://127.0.0.1:5", run_id=b"r"),
-        config=Config().replace({f"lambda.{key}": value for key, value in settings.items()}),
-        index=0,
-        spec=Spec(),
-        roster=SimpleNamespace(param_servers=[]),
-        _workers_keys=None,
-        _running_invocations=0,
-        _launcher=SimpleNamespace(invoke=lambda payload, name: told.append(payload)),
-    )
-    server._invoke("w", 2)
+    config = Config().replace({f"lambda.{key}": value for key, value in settings.items()})
+    made(config, SimpleNamespace(invoke=lambda payload, name: told.append(payload))).invoke("w", 2)
     (payload,) = told
     assert (payload["core"], payload["keep_bytes"]) == (pytest.approx(core), keep_bytes)
 
@@ -258,7 +260,7 @@ def test_the_partition_is_told_of_time_every_tick_and_not_at_every_turn(monkeypa
         backend=None,
         _events=SimpleQueue(),
         _short=deque(),
-        _launcher=None,
+        _invoker=None,
         _trace=None,
         partition=SimpleNamespace(greet=lambda now: [], tick=world.tick, usage={}),
     )
@@ -266,11 +268,11 @@ def test_the_partition_is_told_of_time_every_tick_and_not_at_every_turn(monkeypa
     assert world.ticks == pytest.approx([100.0 + module.TICK_S * n for n in range(1, 6)])
 
 
-@pytest.mark.parametrize(("backend", "workers"), [(SimpleNamespace(in_flight=3), 0), (Backend(), 2)])
+@pytest.mark.parametrize(("backend", "workers"), [(object.__new__(CpuBackend), 0), (Backend(), 2)])
 def test_a_heartbeat_counts_the_workers_of_lambdas_alone(
     backend: Any, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Backend, "in_flight", 3)
+    monkeypatch.setattr(type(backend), "in_flight", 3)
     monkeypatch.setattr(Backend, "num_workers", 2)
     server = object.__new__(Server)
     server.__dict__.update(

@@ -177,6 +177,10 @@ def ours() -> Iterator[None]:
     prices.use(None)
 
 
+def test_every_item_of_a_bill_is_asked_for():
+    assert [*dict.fromkeys(one.item for one in pricelist.SERVICES)] == [*prices.ITEMS]
+
+
 def test_answers_become_a_list_that_prices_are_taken_from(tmp_path: Path) -> None:
     file = tmp_path / "eu.csv"
     found = Aws().refresh(file)

@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 
 from graph_data.prepare import prepare
+from run_coordinator.known_answer import numbers
 from siafu import model_file
 from siafu.config import Config
 from siafu.graph import Graph, tidy
-from siafu.known_answer import numbers
 from siafu.models import MODELS
 from siafu.shards import ShardSet
 from tests.fleet import Fleet

@@ -76,7 +76,7 @@ def test_a_run_ends_before_its_budget_is_spent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # two environments cost $0.0003 in it: 4 s are left for training
-    monkeypatch.setattr("siafu.pricing.meter.WIND_DOWN_S", 60.0)
+    monkeypatch.setattr("run_coordinator.meter.WIND_DOWN_S", 60.0)
     code, result, said = run(capsys, tmp_path / "run", "--budget", "0.00032", "--set", "lambda.count=2")
     assert (code, result["stopped"]) == (3, "budget")
     assert 0 < result["cost"]["usd"] <= 0.00032

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from run_coordinator import doctor
-from siafu import kernels, known_answer
+from run_coordinator import doctor, known_answer
+from siafu import kernels
 
 
 def test_doctor_names_the_instruction_set_of_the_compiled_kernels(monkeypatch):

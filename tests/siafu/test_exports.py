@@ -13,7 +13,7 @@ STUB = Path(siafu.__file__).with_suffix(".pyi")
 
 
 def test_the_stub_names_what_is_loaded_and_from_where() -> None:
-    """Functions with settings are spelled out there (tests/run_coordinator/test_stub.py)."""
+    """Functions with settings are spelled out there (tests/website/test_stub.py)."""
     body = ast.parse(STUB.read_text()).body
     imports = [node for node in body if isinstance(node, ast.ImportFrom)]
     told = {alias.asname: node.module for node in imports for alias in node.names if alias.asname == alias.name}

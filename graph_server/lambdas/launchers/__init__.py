@@ -1,7 +1,7 @@
 """Where Lambdas run. A launcher invokes the function and says what came of each invocation; it decides nothing.
 
-To add one: a class that keeps the contract, its line in ``LAUNCHERS``, and one in ``siafu.places.PLACES`` of what
-follows from where it is; ``tests/contracts/test_launchers.py`` holds every launcher to the contract.
+To add one: a class that keeps the contract of ``Launcher``, and its row in ``siafu.places.PLACES``, which also says
+what follows from where it is. ``tests/contracts/test_launchers.py`` holds every launcher to the contract.
 """
 
 from __future__ import annotations
@@ -14,14 +14,6 @@ from typing import Any, Protocol
 from siafu import extras
 from siafu.config import Config
 from siafu.errors import ConfigError
-from siafu.places import PLACES, Where
-
-LAUNCHERS: dict[Where, str] = {
-    "local": "lambda_funcs.local_pool:LocalPool",
-    "localstack": "graph_server.lambdas.launchers.endpoint:EndpointLauncher",
-    "aws": "graph_server.lambdas.launchers.endpoint:EndpointLauncher",
-    "ray": "graph_server.lambdas.launchers.ray:RayLauncher",
-}
 
 
 class Ended(Protocol):
@@ -63,13 +55,13 @@ class Launcher(Protocol):
 
 def build(config: Config, index: int, max_environments: int, on_done: OnDone, log_dir: Path) -> Launcher:
     """The launcher that the config names, for graph server ``index``. ConfigError if what it needs is not installed."""
-    on = config.lambdas.on
-    module, _, cls = LAUNCHERS[on].partition(":")
+    place = config.lambdas.place
+    module, _, cls = place.launcher.partition(":")
     try:
         found = getattr(importlib.import_module(module), cls)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"lambda.on = {on}: {error.name} is not installed: {extras.install(PLACES[on].extra)}"
+            f"lambda.on = {config.lambdas.on}: {error.name} is not installed: {extras.install(place.extra)}"
         ) from error
     launcher: Launcher = found.make(config, index, max_environments, on_done, log_dir)
     return launcher

@@ -63,7 +63,7 @@ def host(box: Mailbox, place: Place, tmp_path: Path) -> Iterator[MachineHost]:
     place.write(tmp_path)
     say(box, G0)
     say(box, Q0)
-    with MachineHost.make(Config(), tmp_path, tmp_path, tmp_path, bytes(8)) as made:
+    with MachineHost.make(Config(), tmp_path, tmp_path, bytes(8)) as made:
         yield made
         for member in list(made._orders):  # so that nobody waits for agents that nobody plays
             say(box, member, ended={"order": made._orders[member][0], "code": -9, "last_line": "", "kept": True})
@@ -146,7 +146,7 @@ def test_the_coordinator_gives_a_sign_of_life(host: MachineHost, box: Mailbox) -
 
 def test_a_laptop_is_no_place_for_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="only a deployed machine can coordinate such a run"):
-        MachineHost.make(Config(), tmp_path, tmp_path, tmp_path, bytes(8))
+        MachineHost.make(Config(), tmp_path, tmp_path, bytes(8))
 
 
 def test_reports_are_read_once_for_each_that_is_new(box: Mailbox) -> None:

@@ -194,7 +194,7 @@ def test_node_with_another_siafu_is_refused_by_name(
     config = Config.from_dict({"cloud": {"ray_address": ray_cluster.address}})
     monkeypatch.setattr(ray_nodes, "__version__", "99.0")
     with pytest.raises(ConfigError, match=r"run.on = ray: node .* has siafu .*, not 99\.0 as this machine"):
-        ray_host.RayHost.make(config, tmp_path, tmp_path, tmp_path, b"")
+        ray_host.RayHost.make(config, tmp_path, tmp_path, b"")
     ray = clusters.load()
     assert not ray.is_initialized()
 

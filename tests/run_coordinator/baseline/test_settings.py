@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graph_data.prepare import prepare
-from run_coordinator.baseline.settings import OWN, SHARED, fitted, resolve
+from run_coordinator.baseline.settings import HEEDED, OWN, SHARED, UNHEEDED, fitted, resolve
 from siafu import config as configs
 from siafu.baseline import BASELINE_MODELS, METHODS, BaselineConfig, load
 from siafu.config import Config
@@ -76,6 +76,12 @@ def test_load_knows_a_config_of_servers(tmp_path: Path) -> None:
 def test_what_is_for_servers_and_lambdas_is_refused_by_name(key: str, value: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"^{key} = {value}: "):
         resolved(settings={key: value})
+
+
+def test_a_setting_is_heeded_where_it_is_named_and_refused_else() -> None:
+    """A new setting of servers, which no rank reads, is not accepted in silence."""
+    assert Config().flat().keys() > HEEDED
+    assert Config().flat().keys() == {*HEEDED, *UNHEEDED, "data.parts"}
 
 
 def test_a_file_may_say_what_is_so_anyway(tmp_path: Path) -> None:

@@ -195,9 +195,8 @@ ON_AWS = {
 
 def test_a_bill_has_a_line_for_each_thing_that_is_paid_for():
     """Half an hour of 4 + 2 servers, and 1,000 invocations of 192 MB for 10 s, each after 400 ms of INIT."""
-    found = cost.predicted(
-        config(**ON_AWS), seconds=1800, invocations=1000, invocation_s=10, cold_starts=1000, init_s=0.4
-    )
+    init, work = (cost.memory_gb_s(1000 * each_s, 192) for each_s in (0.4, 10))
+    found = cost.of_run(config(**ON_AWS), requests=1000, gb_s=init + work, init_gb_s=init, seconds=1800)
     assert lines(found) == approximately(
         {
             "requests": ("lambda", 1000, 0.0002),
@@ -279,23 +278,6 @@ def test_orders_are_those_that_an_agent_at_work_asks_for():
     assert cost.S3_LISTS_PER_HOUR == 3600 / agent_loop.POLL_S + 3600 / runfiles.SLOWEST_S
 
 
-@pytest.mark.parametrize(
-    ("duration_s", "step_ms", "billed_s"),
-    [
-        (0.1234, cost.STEP_MS, 0.124),
-        (0.001, cost.STEP_MS, 0.001),
-        (0.29, 10, 0.29),
-        (0.1234, cost.PAPER_STEP_MS, 0.2),
-        (0.1, cost.PAPER_STEP_MS, 0.1),
-        (0.1001, cost.PAPER_STEP_MS, 0.2),
-        (0, cost.PAPER_STEP_MS, 0),
-    ],
-)
-def test_a_duration_is_rounded_up_to_whole_steps(duration_s: float, step_ms: int, billed_s: float):
-    assert cost.billed_gb_s(duration_s, 192, step_ms=step_ms) == pytest.approx(billed_s * 0.1875)
-    assert cost.billed_gb_s(duration_s, 1024, invocations=7, step_ms=step_ms) == pytest.approx(7 * billed_s)
-
-
 def test_a_bill_can_be_made_again_from_its_amounts():
     asked = config(**ON_AWS)
     found = cost.of_run(asked, requests=12, gb_s=30, init_gb_s=2, seconds=700, sent_gb=3)
@@ -358,11 +340,3 @@ def test_a_tiers_price_begins_just_above_its_boundary(arch: str):
         below = cost.lambda_usd(0, tier.above, arch) - cost.lambda_usd(0, tier.above - 1000, arch)
         above = cost.lambda_usd(0, tier.above + 1000, arch) - cost.lambda_usd(0, tier.above, arch)
         assert (below, above) == (pytest.approx(1000 * before.usd, rel=1e-4), pytest.approx(1000 * tier.usd, rel=1e-4))
-
-
-@pytest.mark.parametrize("step_ms", [1, 100])
-def test_rounding_adds_less_than_a_step(step_ms: int):
-    rng = random.Random(step_ms)
-    for duration_s in (900 * rng.random() ** 3 for _ in range(200)):
-        billed = cost.billed_gb_s(duration_s, 1024, step_ms=step_ms)
-        assert duration_s - 1e-9 <= billed < duration_s + step_ms / 1000 + 1e-9

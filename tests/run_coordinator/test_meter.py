@@ -1,4 +1,4 @@
-"""What a run has cost so far. Rules are those of ``siafu.pricing.meter``."""
+"""What a run has cost so far. Rules are those of ``run_coordinator.meter``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from run_coordinator.meter import Meter
 from siafu.config import Config
 from siafu.errors import PriceUnknown
 from siafu.pricing import cost
-from siafu.pricing.meter import Meter
 
 GB_S = 0.0000133334  # arm
 REQUEST = 0.0000002
@@ -134,8 +134,7 @@ def test_what_goes_on_what_is_over_and_what_was_planned_have_one_price():
     goes_on = core.cost(1000.0)
     core.last_word(0, {"invocations": 3, "gb_s": 7.5, "init_ms": 1500.0}, 1000.0)
     over = core.cost(1000.0)
-    # of 1 GB
-    planned = cost.predicted(core.config, seconds=900, invocations=3, invocation_s=2.0, cold_starts=3, init_s=0.5)
+    planned = cost.of_run(core.config, requests=3, gb_s=3 * (0.5 + 2.0), init_gb_s=3 * 0.5, seconds=900)  # of 1 GB
     assert goes_on == over
     assert over.amounts == pytest.approx(planned.amounts)
     assert over.parts == pytest.approx(planned.parts)

@@ -1,7 +1,7 @@
 """Which settings have an effect in a run: a value without effect is refused, not silently accepted. Pure.
 
-A value that is the default is never refused: it asks for nothing. ``tests/siafu/test_conditions.py`` has the keys that
-need no condition, so that a new setting is not forgotten.
+A value that is the default is never refused: it asks for nothing. ``tests/run_coordinator/test_conditions.py`` has the
+keys that need no condition, so that a new setting is not forgotten.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.places import PLACES
 
 
 class Condition(NamedTuple):
@@ -21,6 +22,7 @@ class Condition(NamedTuple):
 _ASYNC = Condition(lambda c: c.train.mode == "async", "train.mode = async")
 _LAMBDA = Condition(lambda c: c.servers.backend == "lambda", "servers.backend = lambda")
 _STEP = Condition(lambda c: c.train.schedule == "step", "train.schedule = step")
+_NOT_BILLED = [name for name, place in PLACES.items() if not place.billed]
 
 NEEDS: dict[str, Condition] = {
     "train.momentum": Condition(lambda c: c.train.optimizer == "sgd", "train.optimizer = sgd"),
@@ -49,7 +51,7 @@ NEEDS: dict[str, Condition] = {
     },
     "lambda.cpu_share": Condition(
         lambda c: c.servers.backend == "lambda" and not c.lambdas.place.billed,
-        "servers.backend = lambda, and lambda.on = local, localstack or ray (AWS itself limits its functions)",
+        f"servers.backend = lambda, and lambda.on = {' or '.join(_NOT_BILLED)} (AWS itself limits its functions)",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""``siafu/__init__.pyi``, what editors and type checkers read: ``python -m run_coordinator.stub > siafu/__init__.pyi``.
+"""``siafu/__init__.pyi``, what editors and type checkers read; ``make pages`` writes it.
 
 ``siafu.train`` and its like are there with every setting as a parameter (``run_coordinator.keywords``). Rejected: a
 TypedDict with ``Unpack``, which shows no defaults and no meanings, and which jedi does not read.
@@ -19,7 +19,7 @@ from typing import Any
 import siafu
 from run_coordinator.keywords import Keyword
 
-HEAD = '"""What editors and type checkers know of ``siafu``. Made by ``python -m run_coordinator.stub``."""\n'
+HEAD = '"""What editors and type checkers know of ``siafu``. Made by ``make pages``."""\n'
 WIDTH = 120
 #: Name -> module: ``siafu._ELSEWHERE``, which the stub does not tell.
 LOADED: Mapping[str, str] = vars(siafu)["_ELSEWHERE"]

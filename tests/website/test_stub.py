@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import siafu
-from run_coordinator import stub
 from run_coordinator.baseline.settings import OWN, SHARED
 from run_coordinator.recovery.resume import FLAGS
 from run_coordinator.run_config import SHORT
+from website import stub
 
 ROOT = Path(__file__).parent.parent.parent
 STUB = Path(siafu.__file__).with_suffix(".pyi")
@@ -43,8 +43,7 @@ WRONG = (
 
 
 def test_the_stub_is_what_the_command_prints() -> None:
-    again = "python -m run_coordinator.stub > siafu/__init__.pyi"
-    assert STUB.read_text(encoding="utf-8") == stub.stub(), again
+    assert STUB.read_text(encoding="utf-8") == stub.stub(), "make pages"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from siafu import known_answer
+from run_coordinator import known_answer
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
 

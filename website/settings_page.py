@@ -1,4 +1,4 @@
-"""All settings as a page: ``python -m siafu.settings_page > docs/settings.md``. A test compares the two."""
+"""All settings as a page, docs/settings.md: ``make pages`` writes it, and a test compares the two."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from run_coordinator import run_config
+from run_coordinator.conditions import NEEDS, idle
 from siafu import config as configs
-from siafu.conditions import NEEDS, idle
 from siafu.config import Config
 from siafu.errors import ConfigError
 

@@ -1,0 +1,98 @@
+"""The side of the Lambda backend that does I/O: invokes the function, and lets workers go when the run ends.
+
+``LambdaBackend`` decides; a graph server makes an invoker for it, and calls it on its own thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from graph_server.backends import Action
+from graph_server.lambdas import launchers
+from graph_server.lambdas.backend import LambdaBackend
+from graph_server.lambdas.launchers import Ended
+from siafu.address import worker as worker_address
+from siafu.member import Joined
+from siafu.models import ModelSpec
+from siafu.sockets import public_key
+from siafu.wire import Leave
+
+#: How long workers may take to leave by themselves before their environments are stopped.
+LEAVE_S = 2.0
+
+
+class Invoker:
+    def __init__(
+        self,
+        backend: LambdaBackend,
+        joined: Joined,
+        spec: ModelSpec,
+        hand_over: Callable[[Callable[[], list[Action]]], None],
+        stack: ExitStack,
+    ):
+        """``hand_over``: calls what it is given on the server's thread, and carries out the actions."""
+        self.backend, self.hub, self.roster = backend, joined.hub, joined.roster
+        self.config, self.index, self.spec = joined.config, joined.index, spec
+        ring = self.hub.ring
+        self._workers_keys = (  # they travel in invocations, and nowhere else
+            None
+            if ring is None
+            else ring.for_workers(self.hub.me, self.config.servers.param_servers, public_key).dump()
+        )
+        self._running = 0  # invocations
+
+        def on_done(invocation: Ended) -> None:
+            hand_over(lambda: self._ended(invocation))
+
+        folder = joined.run_dir / "logs" / f"lambda-{self.index}"
+        self._launcher = launchers.build(self.config, self.index, backend.max_environments, on_done, folder)
+        stack.callback(self._launcher.close)
+        backend.limit(self._launcher.limit)
+
+    def invoke(self, worker: str, credits: int) -> None:
+        """Once, for a worker of that name, which will ask for so many tasks."""
+        lambdas = self.config.lambdas
+        payload = {
+            "worker": worker,
+            "graph_server": self._as_called_back(self.hub.endpoint),
+            "index": self.index,
+            "param_servers": [self._as_called_back(endpoint) for endpoint in self.roster.param_servers],
+            "run_id": self.hub.run_id.hex(),
+            "config_digest": self.config.digest,
+            "spec": dataclasses.asdict(self.spec),
+            "idle_s": lambdas.idle_s,
+            "margin_s": lambdas.margin_s,
+            "prefetch": credits,
+            "proxy": lambdas.proxy,
+            "core": 1.0 if lambdas.place.billed else lambdas.core,
+            "keep_bytes": (lambdas.memory_mb << 20) // 4 if lambdas.keep_constants else 0,
+            "wait_s": self.config.servers.silence_s,
+            "keys": self._workers_keys,
+        }
+        self._running += 1
+        self._launcher.invoke(payload, worker)
+
+    def leave(self, poll: Callable[[], None]) -> int:
+        """Lets workers go by themselves, so that what they cost is known. Returns how many invocations a service goes
+        on with at a cost that it alone will know. ``poll``: waits shortly for what arrives or is handed over."""
+        self.backend.stop()
+        for name in self.backend.workers:
+            self.hub.send(worker_address(name), Leave())
+        deadline = time.monotonic() + LEAVE_S
+        while self._running and time.monotonic() < deadline:
+            poll()
+        cut = self._running if self._launcher.hangs_up else 0
+        self._launcher.close()
+        return cut
+
+    def _ended(self, invocation: Ended) -> list[Action]:
+        self._running -= 1
+        return self.backend.ended(invocation, time.monotonic())
+
+    def _as_called_back(self, endpoint: str) -> str:
+        """The endpoint as a function can reach it: in a container, this machine has another name."""
+        host = self.config.lambdas.callback_host
+        return f"tcp://{host}:{endpoint.rpartition(':')[2]}" if host else endpoint
