@@ -114,7 +114,7 @@ def _train(args: argparse.Namespace, model: str, run_dir: Path) -> None:
     """Raises: GnnError with the last line of ``siafu train``."""
     settings = {
         "model": model,
-        "hidden": args.hidden,
+        **({} if "hidden" in models.named(model).unused_settings else {"hidden": args.hidden}),
         "epochs": WARMUP_EPOCHS + args.epochs,
         "order": args.order,
         "run-dir": run_dir,

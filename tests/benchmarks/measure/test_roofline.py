@@ -102,6 +102,22 @@ def test_a_model_is_trained_and_every_step_of_it_is_told() -> None:
     assert found.summary["GFLOP/s"] > 0
 
 
+@pytest.mark.parametrize(("model", "has_hidden"), [("gcn", True), ("sgc", False)])
+def test_a_model_without_hidden_layers_is_asked_for_none(
+    model: str, has_hidden: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **how: object) -> SimpleNamespace:
+        asked.append(command)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(roofline.subprocess, "run", run)
+    args = argparse.Namespace(graph=SOURCE, hidden=16, epochs=1, order="given", threads=1)
+    roofline._train(args, model, tmp_path)
+    assert ("--hidden" in asked[0]) == has_hidden
+
+
 def test_an_unknown_model_is_named() -> None:
     args = argparse.Namespace(models="gcn,resnet", epochs=1)
     with pytest.raises(ConfigError, match=r"--models gcn,resnet: must be of gcn, "):
