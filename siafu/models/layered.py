@@ -185,6 +185,10 @@ class Layered(Staged):
             made[self.logits] = saved[self.logits] = self.joined.forward(J, weights)
         return made, saved
 
+    def again(self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> Any:
+        """Without what the next layer is given, which backward does not read."""
+        return self.update(stage, self.combine(stage, rows, weights), rows, weights, drop)
+
     def backward(
         self,
         stage: int,

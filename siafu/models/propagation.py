@@ -94,11 +94,21 @@ class APPNP(Staged):
         if stage == self.last:
             logits = self.logits(np.asarray(rows[f"Z{self.spec.hops}"]), weights)
             return {LOGITS: logits}, {LOGITS: logits}
+        saved = self._hidden(rows, weights, drop)
+        X = saved[self.activations[-1].slot] if self.activations else rows[FEATURES]
+        return {FIRST: self.dense[-1].forward(X, weights)}, saved
+
+    def again(self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> Any:
+        """Without the last product, which backward does not read."""
+        return {} if stage == self.last else self._hidden(rows, weights, drop)
+
+    def _hidden(self, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> dict[str, Array]:
+        """What the hidden layers give, by slot."""
         X, saved = rows[FEATURES], dict[str, Array]()
         for dense, activation in zip(self.dense, self.activations, strict=False):
             saved |= activation.forward(dense.forward(X, weights), weights, drop)
             X = saved[activation.slot]
-        return {FIRST: self.dense[-1].forward(X, weights)}, saved
+        return saved
 
     def backward(
         self,

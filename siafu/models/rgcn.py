@@ -140,7 +140,7 @@ class RGCN(Staged):
     def forward(
         self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
     ) -> tuple[dict[str, Array], Any]:
-        saved = self._ended(stage, rows, weights, drop)
+        saved = self.again(stage, rows, weights, drop)
         if stage == self.last:
             return saved, saved
         if not self.transforms_first(stage):
@@ -152,12 +152,7 @@ class RGCN(Staged):
             f"S{stage}": self.ops.matmul(H, weights[f"{stage}.own"]),
         }, saved
 
-    def recall(self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> Any:
-        if kept := self._kept(self.stages[stage]):
-            return {slot: rows[slot] for slot in kept}
-        return self._ended(stage, rows, weights, drop)
-
-    def _ended(
+    def again(
         self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
     ) -> dict[str, Array]:
         """What the layer before gives, by slot; nothing in the first stage, which has none."""

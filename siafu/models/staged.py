@@ -109,10 +109,13 @@ class Staged:
         raise NotImplementedError
 
     def recall(self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> Any:
-        """What ``backward`` wants of a forward pass: as it was kept, or made again (a
-        model may do less than all of it)."""
+        """What ``backward`` wants of a forward pass: as it was kept, or made again."""
         if kept := self._kept(self.stages[stage]):
             return {slot: rows[slot] for slot in kept}
+        return self.again(stage, rows, weights, drop)
+
+    def again(self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> Any:
+        """The same as ``forward`` makes it; a model may leave out what ``backward`` does not read."""
         return self.forward(stage, rows, weights, drop)[1]
 
     def backward(
