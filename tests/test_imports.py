@@ -159,6 +159,7 @@ PURE = (
     "cost_planner/plan/bounds.py",
     "cost_planner/plan/memory_traffic.py",
     "cost_planner/plan/parts.py",
+    "cost_planner/plan/products.py",
     "cost_planner/plan/simulator.py",
     "cost_planner/memory.py",
     "cost_planner/reach.py",

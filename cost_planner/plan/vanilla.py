@@ -15,8 +15,9 @@ import numpy as np
 
 from cost_planner.plan.cards import OF_PEAK, ORDER_S, Card
 from cost_planner.plan.parts import LinkRate
+from cost_planner.plan.products import products_of
 from cost_planner.plan.simulated_run import Plan, StepWork
-from cost_planner.plan.work import Counts, weights_of
+from cost_planner.plan.work import Counts
 from siafu import models
 from siafu.baseline import BASELINE_MODELS
 from siafu.config import Config
@@ -60,14 +61,12 @@ def suits(config: Config) -> bool:
 
 def _work(config: Config, model: Model, counts: Counts, card: Card, lane: Lane) -> list[StepWork]:
     program, item, n = model.program(lane), np.dtype(config.model.dtype).itemsize, counts.vertices
-    products, sides, _ = weights_of(model)
     others = max(1, counts.parts - 1)
     found = []
-    for step in program.steps:
+    for step, products in zip(program.steps, products_of(model, lane), strict=True):
         if step.kind in TENSOR_KINDS:
-            times = 1 + step.has_gradient * (1 + bool(step.writes))
-            operands = times * n * item * sides[step.layer]
-            seconds = card.product_s(2 * n * products[step.layer] * times, operands, orders=ORDERS + times)
+            operands = n * item * products.columns
+            seconds = card.product_s(n * products.flops, operands, orders=ORDERS + products.calls)
             found.append(StepWork(card=seconds))
         elif step.publishes:
             nbytes = counts.ghosts * model.width(step.publishes) * item

@@ -4,8 +4,8 @@ own program and the graph's counts.
 1. An interval has its share of a partition's vertices and in-edges; partitions are taken to be alike.
 2. Gather: so much for each edge, and for each value that it reads. Scatter: for each value that it copies, its own rows
    and those for peers. Every task: so much whatever its size.
-3. Tensor task: 2 n in out operations for a product; a backward step computes its forward again and has two products
-   more, a fused one two. What no product is part of is not counted.
+3. Tensor task: the products that its model computes (``cost_planner.plan.products``), 2 in out operations of a row
+   each. What no product is part of is not counted.
 4. Bytes of a tensor task are the rows that its step reads and writes, but for what never changes: that stays with the
    worker. Of a Scatter: the ghosts' share of the rows, to each peer.
 
@@ -32,6 +32,7 @@ from cost_planner import memory, reach
 from cost_planner.plan.cards import ORDER_S, Card
 from cost_planner.plan.memory_traffic import INDEX_BYTES, Bandwidth
 from cost_planner.plan.parts import LinkRate
+from cost_planner.plan.products import products_of
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
 from graph_server.backends import BACKENDS
 from siafu import models, views
@@ -58,37 +59,37 @@ WALLS = ("hop_s", "usable")
 class Speeds:
     """Processor time of everything that is done, of one core. Every step's time is linear in these, which is how they
     are measured (``cost_planner.plan.calibrate``). The defaults are what ``siafu plan --calibrate`` found on the
-    developers' machine, 2 cores of an Intel Xeon."""
+    developers' machine, 2 cores of an AMD EPYC."""
 
     # A server's graph threads.
-    task_s: float = 0.000106  # for every graph task
-    edge_ns: float = 0.0  # gather: for an edge
-    value_ns: float = 0.0564  # and for each column of it
-    copy_ns: float = 3.86  # scatter: for a value that is copied
+    task_s: float = 2.56e-05  # for every graph task
+    edge_ns: float = 0.275  # gather: for an edge
+    value_ns: float = 0.0528  # and for each column of it
+    copy_ns: float = 2.93  # scatter: for a value that is copied
     # A server's main and I/O threads.
-    main_task_s: float = 0.000148  # for every task
-    main_tensor_s: float = 0.000228  # and for one that goes to an environment and comes back
-    main_byte_ns: float = 0.249  # of what is sent or received
-    io_message_s: float = 3.04e-05
-    io_byte_ns: float = 0.218
+    main_task_s: float = 0.000153  # for every task
+    main_tensor_s: float = 0.000205  # and for one that goes to an environment and comes back
+    main_byte_ns: float = 0.304  # of what is sent or received
+    io_message_s: float = 3.71e-05
+    io_byte_ns: float = 0.183
     # Tensor tasks, wherever they are computed.
-    flop_ns: float = 0.00587  # products: for an addition or a multiplication
-    element_ns: float = 0.231  # for a value that is read or written
-    tensor_s: float = 0.000388  # for every task
+    flop_ns: float = 0.00915  # products: for an addition or a multiplication
+    element_ns: float = 0.535  # for a value that is read or written
+    tensor_s: float = 0.000275  # for every task
     # And in an environment.
-    lambda_task_s: float = 0.000191
-    lambda_byte_ns: float = 0.981
-    lambda_io_s: float = 0.000111  # of its I/O thread, for every task
-    lambda_io_byte_ns: float = 0.225
+    lambda_task_s: float = 0.000218
+    lambda_byte_ns: float = 0.652
+    lambda_io_s: float = 8.96e-05  # of its I/O thread, for every task
+    lambda_io_byte_ns: float = 0.304
     # Parameter servers.
-    exchange_s: float = 0.000177  # for a request, or a gradient
-    exchange_byte_ns: float = 1.68
-    update_s: float = 0.00179  # once per epoch
-    update_byte_ns: float = 0.254  # of weights
+    exchange_s: float = 0.000141  # for a request, or a gradient
+    exchange_byte_ns: float = 1.36
+    update_s: float = 0.00172  # once per epoch
+    update_byte_ns: float = 0.471  # of weights
     # No processor's time: from one process to another on this machine.
     hop_s: float = 5e-05
     #: Of one machine's processors that all processes of a run share: what is left of each for their work.
-    usable: float = 0.85
+    usable: float = 0.8
 
     def scaled(self, factor: float) -> Speeds:
         """Of a core that takes ``factor`` times as long."""
@@ -200,7 +201,8 @@ class _Steps:
         has_room = card is not None and constant_bytes(config, model, counts) <= card.kept_bytes
         self.stays = constant if has_room else frozenset()
         self.words = {"H0", *self.program.constants} if counts.filled < 1 else set()
-        self.products, self.sides, self.weights = weights_of(model)
+        self.products = dict(zip(self.program.steps, products_of(model, lane), strict=True))
+        self.weights = weight_bytes(model)
         self.first = next((step for step in self.program.steps if step.kind in TENSOR_KINDS and step.parameters), None)
         self.shares = _Shares.of(model, counts, lane, card is not None)
 
@@ -221,10 +223,10 @@ class _Steps:
         return self._on_lambda(step) if self.remote else self._on_server(step)
 
     def _on_card(self, step: Step, card: Card) -> StepWork:
-        times = self._times(step)
-        operands = times * self.n * self.item * self.sides[step.layer]
+        products = self.products[step]
+        operands = self.n * self.item * products.columns
         kept = (self._nbytes(step.reads) - self._nbytes(step.reads, self.stays)) * (1 + step.has_gradient)
-        product_s = card.product_s(2 * self.n * self.products[step.layer] * times, operands, orders=times)
+        product_s = card.product_s(self.n * products.flops, operands, orders=products.calls)
         seconds = self.speeds.tensor_s + self._values(step) * self.speeds.element_ns * 1e-9
         asked = self._weights_asked(step)
         return replace(asked, seconds=seconds, card=product_s + card.copy_s(max(0.0, operands - kept)))
@@ -263,10 +265,6 @@ class _Steps:
             main=(1 + 2 * asks) * self.speeds.main_task_s, weights=float(self.weights[step.layer]), asks=asks
         )
 
-    def _times(self, step: Step) -> int:
-        """Products of a step: nobody wants the gradient of features."""
-        return 1 + step.has_gradient * (1 + bool(step.writes))
-
     def _rows(self, step: Step) -> float:
         """Share of the rows that a step computes."""
         if "train" in step.reads:
@@ -280,11 +278,11 @@ class _Steps:
 
     def _arithmetic_s(self, step: Step, speeds: Speeds) -> float:
         """Of a core, for a step's products and the values that it reads and writes."""
-        products = self.products[step.layer]
-        ns = 2 * products * speeds.flop_ns
-        if not self.words.isdisjoint(step.reads):
-            ns = self.counts.filled * products * speeds.value_ns
-        return (self._rows(step) * self.n * self._times(step) * ns + self._values(step) * speeds.element_ns) * 1e-9
+        flops = self.products[step].flops
+        ns = flops * speeds.flop_ns
+        if not self.words.isdisjoint(step.reads):  # rule 8
+            ns = self.counts.filled * flops / 2 * speeds.value_ns
+        return (self._rows(step) * self.n * ns + self._values(step) * speeds.element_ns) * 1e-9
 
     def _nbytes(self, slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
         return self.n * sum(OTHERS.get(slot) or self._row_bytes(slot) for slot in slots if slot not in known)
@@ -399,17 +397,12 @@ def processor_s(plan: Plan) -> dict[str, float]:
     return dict(found)
 
 
-def weights_of(model: Model) -> tuple[Counter[int], Counter[int], Counter[int]]:
-    """Stage -> how many weights its products have, how many columns go into them and come out,
-    and the bytes of all its weights."""
-    products, sides, nbytes = Counter[int](), Counter[int](), Counter[int]()
+def weight_bytes(model: Model) -> Counter[int]:
+    """Stage -> the bytes of its weights."""
+    nbytes = Counter[int]()
     for name, array in models.shapes(model.spec).items():
-        stage = model.stage(name)
-        nbytes[stage] += array.nbytes
-        if array.ndim > 1:
-            products[stage] += array.size
-            sides[stage] += array.size // (array.shape[-2] * array.shape[-1]) * (array.shape[-2] + array.shape[-1])
-    return products, sides, nbytes
+        nbytes[model.stage(name)] += array.nbytes
+    return nbytes
 
 
 def constant_bytes(config: Config, model: Model, counts: Counts) -> float:

@@ -1,0 +1,89 @@
+"""Products of tensor steps, against counts by hand and against what the kernels are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cost_planner.plan.products import Products, products_of
+from siafu import arithmetic, models
+from siafu.models import ModelSpec
+from siafu.sparse import Array
+from siafu.tasks import Kind, Lane
+
+FEATURES, HIDDEN, CLASSES = 32, 16, 5
+
+
+def spec_of(name: str, **settings: Any) -> ModelSpec:
+    widths = () if name == "sgc" else (HIDDEN,)
+    return ModelSpec(name, FEATURES, CLASSES, 10, widths=widths, **settings)
+
+
+def by_name(spec: ModelSpec) -> dict[str, Products]:
+    model = models.kept(spec)
+    steps = model.program(Lane.TRAIN).steps
+    return {step.name: found for step, found in zip(steps, products_of(model, Lane.TRAIN), strict=True)}
+
+
+def test_a_narrow_gcn_by_hand() -> None:
+    """T1 = relu(Z0 W0) W1 and back: dW0, dW1 and dH1. Its forward is made again where nothing is kept: not T1."""
+    W0, W1 = 2 * FEATURES * HIDDEN, 2 * HIDDEN * CLASSES
+    kept = by_name(spec_of("gcn", rematerialise=False))
+    assert kept["AV0"] == Products(W0 + W1, FEATURES + HIDDEN + HIDDEN + CLASSES, 2)
+    assert kept["AV1"] == Products()  # the loss
+    assert kept["AV'0"].flops == W0 + 2 * W1
+    again = by_name(spec_of("gcn", rematerialise=True))
+    assert again["AV'0"].flops == 2 * W0 + 2 * W1
+    assert again["AV'0"].calls == kept["AV'0"].calls + 1
+
+
+@pytest.mark.parametrize("rematerialise", [True, False])
+def test_sgc_computes_its_product_once_each_way(rematerialise: bool) -> None:
+    found = by_name(spec_of("sgc", rematerialise=rematerialise))
+    assert found["AV0"] == found["AV'0"] == Products(2 * FEATURES * CLASSES, FEATURES + CLASSES, 1)
+
+
+class Watched:
+    """The arithmetic of a run, which adds up its products' operations."""
+
+    def __init__(self) -> None:
+        self.flops = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(arithmetic, name)
+
+    def matmul(self, X: Array, W: Array, add: Array | None = None) -> Array:
+        self.flops += 2 * len(X) * X.shape[1] * W.shape[1]
+        return arithmetic.matmul(X, W, add=add)
+
+    def matmul_transposed(self, X: Array, D: Array) -> Array:
+        self.flops += 2 * len(X) * X.shape[1] * D.shape[1]
+        return arithmetic.matmul_transposed(X, D)
+
+
+@pytest.mark.parametrize("rematerialise", [True, False])
+@pytest.mark.parametrize("settings", [{}, {"dropout": 0.5, "norm": "layer"}, {"target": "labels", "multilabel": True}])
+@pytest.mark.parametrize("name", list(models.MODELS))
+def test_counts_are_those_of_a_real_task(name: str, settings: dict[str, Any], rematerialise: bool) -> None:
+    if "norm" in settings and not {"norm"} <= models.named(name).takes:
+        settings = {"dropout": 0.5}
+    spec, rows = spec_of(name, rematerialise=rematerialise, **settings), 37
+    watched, rng = Watched(), np.random.default_rng(0)
+    model = models.build(spec, watched)
+    weights = model.init()
+    for step, found in zip(model.program(Lane.TRAIN).steps, products_of(model, Lane.TRAIN), strict=True):
+        if step.kind not in (Kind.AV, Kind.AV_B):
+            assert found == Products()
+            continue
+        given: dict[str, Any] = {
+            slot: rng.standard_normal((rows, model.width(slot))).astype(np.float32)
+            for slot in step.reads
+            if slot not in ("vertex", "train", "label")
+        }
+        given |= {"vertex": np.arange(rows), "train": np.ones(rows, bool)}
+        given["label"] = np.zeros((rows, CLASSES), np.float32) if spec.target == "labels" else np.zeros(rows, np.int64)
+        watched.flops = 0
+        model.run(step, given, weights, epoch=0, lane=Lane.TRAIN)
+        assert watched.flops == rows * found.flops, step.name
