@@ -193,8 +193,9 @@ def column_names(file: Path) -> list[str]:
 def check_columns(file: Path, columns: Sequence[str]) -> None:
     """Raises: DatasetError that lists the columns that there are, if one of these is none of them."""
     names = column_names(file)
+    known = frozenset(names)
     for column in columns:
-        if column not in names:
+        if column not in known:
             raise DatasetError(f"{file}: has no column {column!r}, only {', '.join(names)}")
 
 

@@ -284,7 +284,8 @@ def _note(files: Sequence[Path], used: Sequence[str], names: Collection[str | No
     file = files[0]
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
     how = []
-    if left := [name for name in columns.column_names(file) if name not in names]:
+    known = frozenset(names)
+    if left := [name for name in columns.column_names(file) if name not in known]:
         how.append(f"not used: {_listed(left)}")
     if not columns.is_parquet(file):
         layout = textfile.layout(file)

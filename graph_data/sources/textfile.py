@@ -12,9 +12,10 @@ import io
 import mmap
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -124,11 +125,11 @@ class Layout:
     has_header: bool
     rows: tuple[tuple[str, ...], ...]  # those that are whole in the head of the file, as they stand, with the header
 
-    @property
+    @cached_property
     def first(self) -> list[str]:
         return [field.strip() for field in self.rows[0]]
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """Of the header; column numbers, from 0, if there is none."""
         return self.first if self.has_header else [str(i) for i in range(len(self.first))]
@@ -225,9 +226,8 @@ def column_names(file: Path) -> list[str]:
             f"{file}: its first line, {shown(found)}, looks like numbers of columns, not like data: give the columns "
             "names, or leave the line out"
         )
-    for i, name in enumerate(found.names):
-        if name and name in found.names[:i]:
-            raise DatasetError(f"{file}: has two columns {name!r}")
+    if twice := next((name for name, count in Counter(found.names).items() if name and count > 1), ""):
+        raise DatasetError(f"{file}: has two columns {twice!r}")
     body = found.rows[1:]
     if found.has_header and len(body) > 2 and _says_kinds(body[0]) and not any(map(_says_kinds, body[1:])):
         raise DatasetError(

@@ -8,6 +8,7 @@ ascending order, and so are integers that are not 0, 1, 2, ...
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -141,22 +142,26 @@ def _chosen(
     A word is a column; COLUMN:onehot; -COLUMN, which leaves it out and takes all others; or *, which takes all others.
     Raises: DatasetError for a column that is there twice.
     """
-    taken, left = [], set()
+    taken, left, there = list[tuple[str, bool]](), set[str](), frozenset(names)
     for word in words:
-        if word not in names and word.startswith("-") and word[1:] in names:
+        if word not in there and word.startswith("-") and word[1:] in there:
             left.add(word[1:])
-        elif word not in names and word.endswith(onehot.ENDING):
+        elif word not in there and word.endswith(onehot.ENDING):
             taken.append((word.removesuffix(onehot.ENDING), True))
-        elif word in names or word != "*":
+        elif word in there or word != "*":
             taken.append((word, False))
-    every = bool(left) or ("*" in words and "*" not in names)
+    every = bool(left) or ("*" in words and "*" not in there)
     named = [name for name, _ in taken]
+    times = Counter(named)  # tables of genes have ten thousands of columns
     for name in named:
-        if named.count(name) > 1 or name in left:
+        if times[name] > 1 or name in left:
             raise DatasetError(f"{file}: column {name!r} is there twice in #{','.join(words)}")
-    others = [name for name in rest if name not in left and name not in named] if every else []
-    values = [name for name in names if name in named or name in others] if every else named
-    values += [name for name in named if name not in values]
+    values = named
+    if every:
+        others = frozenset(name for name in rest if name not in left)
+        in_order = [name for name in names if name in times or name in others]
+        known = frozenset(in_order)
+        values = in_order + [name for name in named if name not in known]
     return tuple(values), frozenset(name for name, is_onehot in taken if is_onehot), every
 
 
