@@ -31,7 +31,7 @@ class Products:
 
 
 class _Counting:
-    """``siafu.ops``, but for products: what they give is zero."""
+    """``siafu.ops``; products are counted, and give zeros."""
 
     def __init__(self) -> None:
         self.flops = self.columns = self.calls = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import re
 import runpy
@@ -93,6 +94,19 @@ def test_an_editable_installation_is_for_this_machine_alone(monkeypatch, editabl
     command = runpy.run_path("setup.py")["BuildKernels"](Distribution())
     command.editable_mode, command._best = editable, lambda: "avx512bf16"
     assert set(command._wanted) == expected
+
+
+def test_a_file_system_without_locks_is_no_reason_not_to_compile(monkeypatch):
+    def flock(file: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("setuptools.setup", lambda **_: None)
+    monkeypatch.setattr("fcntl.flock", flock)
+    monkeypatch.chdir(ROOT)
+    entered = []
+    with runpy.run_path("setup.py")["turn"]():
+        entered.append(True)
+    assert entered == [True]
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
