@@ -69,6 +69,18 @@ def test_every_attempt_of_a_task_is_cut_as_the_first_was():
     assert len(shapes(shipping, one)) == 1
 
 
+def test_only_parts_that_were_cut_for_want_of_memory_say_how_often_a_task_was_split():
+    """Parts that travel one behind the other are all in the worker's memory: one that then ran out of it had them whole."""
+    shipping = Shipping(keep_constants=False, num_parts=4)
+    one = task(0)
+    shipping.ship(one, Assign("x", one.id, 0))
+    assert shipping.parts_of(one.id, 0) == 1
+    shipping.split_in = 3
+    shipping.ship(one, Assign("x", one.id, 1))
+    assert (shipping.parts_of(one.id, 0), shipping.parts_of(one.id, 1)) == (1, 3)
+    assert shipping.parts_of(one.id, 2) == 1  # never sent
+
+
 def test_no_part_is_too_short_to_be_worth_a_message():
     shipping = Shipping(keep_constants=False, num_parts=4)
     lengths = [
