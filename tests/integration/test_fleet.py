@@ -9,6 +9,7 @@ be how far ahead, how old what is read may be, that each step is applied once, a
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -35,7 +36,7 @@ from siafu.metrics import SPLITS, counts, scores
 from siafu.models.staged import FEATURES
 from siafu.shards import ShardSet
 from siafu.sparse import Array
-from siafu.tasks import Lane, TaskId
+from siafu.tasks import TENSOR_KINDS, Lane, TaskId
 from siafu.training_state import TrainingState
 from tests import reference
 from tests.fleet import Faults, Fleet
@@ -122,6 +123,40 @@ def close(actual: dict[str, Array], expected: dict[str, Array], tolerance: float
     assert set(actual) == set(expected)
     for name, W in expected.items():
         np.testing.assert_allclose(actual[name], W, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def test_a_server_expects_every_tensor_task_whose_interval_does_the_step_before_it(fleet: Build) -> None:
+    """Behind a graph task and, unless the loss is fused, behind a tensor task: workers are asked for meanwhile."""
+    run = fleet({"servers.backend": "lambda", "lambda.fuse": False})
+    for partition in run.partitions:
+        backend, events = partition.backend, []  # type: ignore[var-annotated]
+        expect, submit = backend.expect, backend.submit
+
+        def expected(task: Any, now: float, events: Any = events, expect: Any = expect) -> Any:
+            events.append((task, False))
+            return expect(task, now)
+
+        def submitted(task: Any, now: float, events: Any = events, submit: Any = submit) -> Any:
+            events.append((task.id, True))
+            return submit(task, now)
+
+        backend.expect, backend.submit = expected, submitted  # type: ignore[method-assign]
+        partition.events = events  # type: ignore[attr-defined]
+    run.train()
+    for partition in run.partitions:
+        events = partition.events  # type: ignore[attr-defined]
+        kinds = {lane: [step.kind in TENSOR_KINDS for step in partition.programs[lane].steps] for lane in Lane}
+        assert any(first and second for first, second in itertools.pairwise(kinds[Lane.TRAIN]))
+        known: set[TaskId] = set()
+        begun: set[tuple[Lane, int, int]] = set()  # an interval's first step of an epoch has none before it
+        for task, is_submitted in events:
+            if is_submitted:
+                assert task in known or (task.lane, task.epoch, task.interval) not in begun, task
+                begun.add((task.lane, task.epoch, task.interval))
+            else:
+                assert kinds[task.lane][task.pc], task
+                known.add(task)
+        assert known <= {task for task, is_submitted in events if is_submitted}
 
 
 # --- exactness --------------------------------------------------------------------------------------------------------

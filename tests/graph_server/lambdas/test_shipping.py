@@ -70,7 +70,7 @@ def test_every_attempt_of_a_task_is_cut_as_the_first_was():
 
 
 def test_only_parts_that_were_cut_for_want_of_memory_say_how_often_a_task_was_split():
-    """Parts that travel one behind the other are all in the worker's memory: one that then ran out of it had them whole."""
+    """Parts that travel one behind the other are all in the worker's memory: one that ran out of it had them whole."""
     shipping = Shipping(keep_constants=False, num_parts=4)
     one = task(0)
     shipping.ship(one, Assign("x", one.id, 0))
