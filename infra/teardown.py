@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from infra import deployment, leftovers, reaper
+from infra import cdk, deployment, leftovers, reaper
 from infra.cloud import Cloud, speaking_plainly
-from infra.deployment import DATA
+from infra.deployment import DATA, NETWORK
 from infra.leftovers import Left
 from siafu.errors import GnnError
 
@@ -71,7 +71,10 @@ def _remove_stacks(cloud: Cloud, say: Say, sleep: Sleep) -> list[str]:
             if name == deployment.stack(cloud.name, DATA):
                 count = reaper.empty(cloud.client("s3"), deployment.bucket(cloud.name, cloud.account, cloud.region))
                 say(f"{name}: {count} objects deleted")
-            if reaper.delete(api, name):
+            why = reaper.delete(api, name)
+            if why and not states[name].endswith("_IN_PROGRESS"):
+                raise GnnError(f"{name}: {why}{_hint(cloud, why)}")
+            if not why:
                 say(f"{name}: deleting")
         sleep(POLL_S)
         waited_s += POLL_S
@@ -80,12 +83,21 @@ def _remove_stacks(cloud: Cloud, say: Say, sleep: Sleep) -> list[str]:
     return [name for name in names if name in seen]
 
 
+def _hint(cloud: Cloud, why: str) -> str:
+    """What to do where CloudFormation will not delete an idle stack, as the end of a sentence.
+
+    It works with the role that made the stack, and that goes with the bootstrap's stack (CloudFormation user guide,
+    "Service role": it cannot be taken off a stack). A new bootstrap makes one of the same name.
+    """
+    if "cannot be assumed" not in why:
+        return ""
+    return f": the CDK's bootstrap is gone; npx {cdk.CLI} bootstrap aws://{cloud.account}/{cloud.region} brings it back"
+
+
 def _why(api: object, name: str, state: str) -> str:
     """What a stack that cannot go is waiting for."""
     if state != "DELETE_FAILED":
         return ""
     (stack,) = api.describe_stacks(StackName=name)["Stacks"]  # type: ignore[attr-defined]
-    return (
-        f" ({stack.get('StackStatusReason', 'no reason given')[:200]}); trying again, network "
-        "interfaces take up to 20 minutes"
-    )
+    slow = ", network interfaces take up to 20 minutes" * name.endswith(f"-{NETWORK}")
+    return f" ({stack.get('StackStatusReason', 'no reason given')[:200]}); trying again{slow}"

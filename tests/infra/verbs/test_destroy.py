@@ -100,7 +100,7 @@ def test_stack_that_fails_to_go_is_tried_again_and_says_why(cloud, monkeypatch):
     def stubborn(api, name):
         if name == "siafu-network" and failures[0]:
             failures[0] -= 1
-            return True
+            return ""
         return delete(api, name)
 
     monkeypatch.setattr(reaper, "states_of", states_of)
@@ -113,9 +113,83 @@ def test_stack_that_fails_to_go_is_tried_again_and_says_why(cloud, monkeypatch):
 
 def test_stack_that_never_goes_ends_in_an_error_that_names_it(cloud, monkeypatch):
     make(cloud, ["expiry", "data"])
-    monkeypatch.setattr(reaper, "delete", lambda api, name: False)
+    monkeypatch.setattr(reaper, "delete", lambda api, name: "")
     monkeypatch.setattr(teardown, "LIMIT_S", 10.0)
     with pytest.raises(GnnError, match="siafu-data, siafu-expiry not gone"):
+        destroy(cloud)
+
+
+ROLE = "arn:aws:iam::123456789012:role/cdk-hnb659fds-cfn-exec-role-123456789012-us-east-1"
+
+
+@pytest.mark.parametrize(
+    ("why", "hint"),
+    [
+        (f"Role {ROLE} is invalid or cannot be assumed", "bootstrap aws://123456789012/us-east-1 brings it back"),
+        ("Stack [siafu-data] cannot be deleted while TerminationProtection is enabled", "TerminationProtection"),
+    ],
+)
+def test_refusal_that_waiting_does_not_help_is_told_at_once(cloud, monkeypatch, why, hint):
+    make(cloud, ["expiry", "data"])
+    refuse_to_delete(cloud, monkeypatch, why)
+    slept: list[float] = []
+    with pytest.raises(GnnError, match=f"siafu-data: .*{hint}"):
+        teardown.destroy(cloud, sleep=slept.append)
+    assert slept == []
+
+
+def test_stack_that_is_being_changed_is_waited_for(cloud, monkeypatch):
+    make(cloud, ["expiry"])
+    ask, looks = reaper.states_of, []
+
+    def states_of(api, names):
+        looks.append(names)
+        return ask(api, names) if len(looks) > 2 else {"siafu-expiry": "UPDATE_IN_PROGRESS"}
+
+    with monkeypatch.context() as busy:
+        refuse_to_delete(cloud, busy, "Stack [siafu-expiry] cannot be deleted while in status UPDATE_IN_PROGRESS")
+        busy.setattr(reaper, "states_of", states_of)
+
+        def sleep(seconds: float) -> None:
+            if len(looks) == 2:
+                busy.undo()
+
+        assert teardown.destroy(cloud, sleep=sleep).stacks == ["siafu-expiry"]
+
+
+def refuse_to_delete(cloud: Cloud, monkeypatch, why: str) -> None:
+    """From now on CloudFormation deletes no stack, for this reason."""
+
+    def delete_stack(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "ValidationError", "Message": why}}, "DeleteStack")
+
+    monkeypatch.setattr(cloud.client("cloudformation"), "delete_stack", delete_stack, raising=False)
+
+
+def test_objects_that_s3_is_too_busy_for_are_deleted_in_the_next_round(cloud, monkeypatch):
+    make(cloud, ["data"])
+    s3, name = cloud.client("s3"), deployment.bucket("siafu", cloud.account, cloud.region)
+    s3.put_object(Bucket=name, Key="a", Body=b"x")
+    delete, busy = s3.delete_objects, [True]
+
+    def delete_objects(*, Delete, **where):
+        keys = Delete["Objects"]
+        left = [keys.pop()] if busy.pop() else []
+        busy.append(False)
+        delete(Delete={**Delete, "Objects": keys}, **where)
+        return {"Errors": [{"Key": one["Key"], "Code": "SlowDown", "Message": "reduce your rate"} for one in left]}
+
+    monkeypatch.setattr(s3, "delete_objects", delete_objects, raising=False)
+    assert [reaper.empty(s3, name) for _ in range(3)][1:] == [1, 0]
+
+
+def test_objects_that_may_not_be_deleted_end_destroy_with_their_name(cloud, monkeypatch):
+    make(cloud, ["data"])
+    s3 = cloud.client("s3")
+    s3.put_object(Bucket=deployment.bucket("siafu", cloud.account, cloud.region), Key="a", Body=b"x")
+    errors = [{"Key": "a", "Code": "AccessDenied", "Message": "not you"}]
+    monkeypatch.setattr(s3, "delete_objects", lambda **_: {"Errors": errors}, raising=False)
+    with pytest.raises(GnnError, match=r"\(AccessDenied\) when calling the DeleteObjects a operation: not you"):
         destroy(cloud)
 
 
