@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError
 
 from siafu.errors import ConfigError
 
@@ -17,13 +18,22 @@ LOCAL_REGION = "us-east-1"
 AWS_KEYS = ("AKIA", "ASIA")
 
 
+def session() -> Any:
+    """Of boto3, with the user's profile. ConfigError for a profile that does not exist, and for files of AWS's that
+    cannot be read."""
+    try:
+        return boto3.session.Session()
+    except BotoCoreError as error:
+        raise ConfigError(f"{error} (AWS_PROFILE, AWS_CONFIG_FILE)") from None
+
+
 def check_region(region: str) -> None:
     """ConfigError for a region that the installed boto3 does not know. Asks nobody."""
-    session = boto3.session.Session()
+    ours = session()
     known = sorted(
         found
-        for partition in session.get_available_partitions()
-        for found in session.get_available_regions("lambda", partition)
+        for partition in ours.get_available_partitions()
+        for found in ours.get_available_regions("lambda", partition)
     )
     if region not in known:
         close = difflib.get_close_matches(region, known, 1)

@@ -11,6 +11,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
 from infra import deployment, reaper, service
+from infra.cloud import advice_on
 from infra.machines.mailbox import Mailbox
 from siafu.address import Address
 from siafu.config import Config
@@ -41,7 +42,8 @@ def find(config: Config) -> Found:
     except (NoCredentialsError, NoRegionError):
         raise ConfigError("no AWS credentials: set AWS_PROFILE, or run aws configure") from None
     except (BotoCoreError, ClientError) as error:
-        raise ConfigError(f"deployment {cloud.name} in {region}: {error}") from None
+        advice = advice_on(error)
+        raise ConfigError(f"deployment {cloud.name} in {region}: {error}{advice and f'; {advice}'}") from None
     outputs = _outputs(stacks)
     if BUCKET not in outputs:
         raise ConfigError(f"there is no deployment {cloud.name} in {region}: siafu deploy makes it")

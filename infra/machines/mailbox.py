@@ -41,6 +41,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
+from infra import service
 from siafu.address import Address
 from siafu.errors import ConfigError, PeerLost, RemoteProtocolError
 
@@ -161,7 +162,7 @@ class Mailbox:
         at each request, the first among them."""
         self.bucket, self.endpoint, self.region = bucket, endpoint, region
         options: dict[str, Any] = {"region_name": region or None, "endpoint_url": endpoint or None}
-        session = boto3.Session()
+        session = service.session()
         if endpoint and session.get_credentials() is None:  # a stand-in asks for some, and takes any
             options |= {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
         settings = Settings(
