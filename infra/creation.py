@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -158,13 +158,10 @@ def _bootstrap(cloud: Cloud, say: Say) -> None:
 
 
 def _settle(cloud: Cloud, stacks: Sequence[str], say: Say) -> None:
-    """Waits for what CloudFormation is still doing for a deploy that was stopped. GnnError if that does not end."""
+    """Waits for what CloudFormation is still doing for a deploy that was stopped. GnnError if that does not end, or
+    has ended in what it does not change any more: half of a removal. A failed creation is the CDK's to repeat."""
     api, waited_s, said = cloud.client("cloudformation"), 0.0, ""
-    while busy := {
-        name: state
-        for name, state in reaper.states_of(api, list(stacks)).items()
-        if state.endswith("_IN_PROGRESS") and state != "REVIEW_IN_PROGRESS"
-    }:
+    while busy := _busy(states := reaper.states_of(api, list(stacks))):
         text = ", ".join(f"{name} ({state})" for name, state in busy.items())
         if text != said:
             say(f"CloudFormation is still at work on {text}")
@@ -173,6 +170,16 @@ def _settle(cloud: Cloud, stacks: Sequence[str], say: Say) -> None:
             raise GnnError(f"CloudFormation is still at work on {text} after {SETTLE_S / 60:.0f} minutes")
         time.sleep(POLL_S)
         waited_s += POLL_S
+    if halves := [name for name, state in states.items() if state == "DELETE_FAILED"]:
+        raise GnnError(f"{', '.join(halves)}: half removed (delete failed); siafu destroy removes the rest first")
+
+
+def _busy(states: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: state
+        for name, state in states.items()
+        if state.endswith("_IN_PROGRESS") and state != "REVIEW_IN_PROGRESS"
+    }
 
 
 def _deploy(cloud: Cloud, assembly: Path, stacks: Sequence[str], say: Say) -> None:

@@ -13,6 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cost_planner.plan import cores
 from infra import deployment
 from infra.deployment import PARTS
 from infra.verbs import arguments, consent
@@ -140,6 +141,13 @@ def _table(config: Config, planned: Plan) -> str:
         hours = cloud.ttl_hours
         lines.append(
             f"  {'in all':16}{planned.total:9.4f} $/h  at most {planned.total * hours:.2f} $ in its {hours:g} hours"
+        )
+    # They launch as "unlimited" (EC2 user guide, "Unlimited mode for burstable performance instances").
+    types = dict.fromkeys((cloud.graph_instance, cloud.param_instance))
+    if burstable := [name for name in types if name.partition(".")[0] in cores.BURSTABLE]:
+        lines.append(
+            f"  {', '.join(burstable)}: paid for in CPU credits, EC2 charges up to $0.05 more for each hour of a busy "
+            "vCPU; not counted here"
         )
     if planned.lambda_usd_per_hour:
         lines.append(

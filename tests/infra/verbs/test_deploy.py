@@ -158,6 +158,17 @@ def test_deploy_waits_for_what_a_stopped_one_has_begun(steps, cloud, monkeypatch
     assert said == ["CloudFormation is still at work on siafu-data (CREATE_IN_PROGRESS)"]
 
 
+def test_deploy_does_not_begin_on_what_is_half_removed(steps, cloud, monkeypatch):
+    answers = [
+        {"siafu-network": "DELETE_IN_PROGRESS"},
+        {"siafu-data": "CREATE_COMPLETE", "siafu-network": "DELETE_FAILED"},
+    ]
+    monkeypatch.setattr(creation.reaper, "states_of", lambda *_: answers.pop(0))
+    monkeypatch.setattr(creation.time, "sleep", lambda seconds: None)
+    with pytest.raises(GnnError, match=r"^siafu-network: half removed"):
+        creation._settle(cloud, deployment.stacks("siafu"), lambda text: None)
+
+
 def test_upload_that_fails_ends_in_an_error_of_ours(steps, cloud, monkeypatch):
     """boto3's own, which is none of botocore's."""
 
@@ -254,6 +265,13 @@ def test_dry_run_needs_no_credentials_and_says_what_it_makes_and_costs(monkeypat
     assert said["usd_per_hour"] == pytest.approx(sum(said["parts"].values()))
     assert set(said["parts"]) == {"graph_servers", "param_servers", "volumes", "endpoints"}
     assert said["parts"]["graph_servers"] == pytest.approx(4 * 0.29)
+
+
+def test_types_that_cost_more_than_their_price_are_told_of():
+    planned = creation.Plan({}, {"graph_servers": 0.0336}, "", 0.0)
+    burstable = CONFIG.replace({"cloud.graph_instance": "t4g.medium", "cloud.param_instance": "t4g.medium"})
+    assert "\n  t4g.medium: paid for in CPU credits, " in deploy._table(burstable, planned)
+    assert "CPU credits" not in deploy._table(CONFIG, planned)
 
 
 @needs_node
