@@ -52,10 +52,10 @@ def stand_in_keys(environment: Mapping[str, str]) -> tuple[str, str]:
 
 def client(service: str, region: str, endpoint: str = "") -> Any:
     """A client of ``service``; ``endpoint`` empty: AWS's, with the user's credentials."""
-    settings: dict[str, Any] = {
-        "region_name": region,
-        "config": Config(connect_timeout=5, s3={"addressing_style": "path"}),
-    }
+    config = Config(s3={"addressing_style": "path"})
+    if service != "s3":  # a send may stand still for as long as this: 5 s are too few for files on a laptop's uplink
+        config = config.merge(Config(connect_timeout=5))
+    settings: dict[str, Any] = {"region_name": region, "config": config}
     if not endpoint:
         return boto3.client(service, **settings)
     key, secret = stand_in_keys(os.environ)

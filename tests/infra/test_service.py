@@ -68,3 +68,14 @@ def test_what_is_no_matter_of_credentials_is_no_fault_of_the_users(error):
     with pytest.raises(GnnError) as told, speaking_plainly("region x"):
         raise error
     assert not isinstance(told.value, ConfigError)
+
+
+def test_files_may_stand_still_on_their_way_for_longer_than_connecting_takes(monkeypatch):
+    """urllib3 has one limit for connecting and for every send."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+    mailbox = Mailbox("bucket", region="us-east-1")
+    patience = [client.meta.config.connect_timeout for client in (mailbox._files, service.client("s3", "us-east-1"))]
+    assert patience == [60, 60]
+    assert mailbox._files.meta.config.max_pool_connections == 64
+    assert [mailbox._s3.meta.config.connect_timeout, mailbox._s3.meta.config.read_timeout] == [5, 20]

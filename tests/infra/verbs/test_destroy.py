@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
+from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
-from infra import deployment, leftovers, reaper, teardown
+from infra import creation, deployment, leftovers, limits, reaper, teardown, zones
 from infra.cloud import Cloud
 from infra.deployment import PARTS, REGION_TAG, TAG
 from infra.imports import ROOT
+from infra.machines import found, functionlogs
+from infra.machines.mailbox import Mailbox
 from run_coordinator.past_runs import deployments
 from siafu.__main__ import main
-from siafu.errors import GnnError
+from siafu.address import graph_server
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError
 from tests.infra.made import account, make, make_alarm, make_topic, stacks_of, template
 
 
@@ -417,32 +424,77 @@ IN_IAM = {
     "s3:DeleteObjects": "s3:DeleteObjectVersion",
     "s3:ListBuckets": "s3:ListAllMyBuckets",
     "s3:ListObjectVersions": "s3:ListBucketVersions",
+    "s3:ListObjectsV2": "s3:ListBucket",
+    **dict.fromkeys(("s3:CreateMultipartUpload", "s3:UploadPart", "s3:CompleteMultipartUpload"), "s3:PutObject"),
+    "s3:HeadObject": "s3:GetObject",
+    "service-quotas:GetServiceQuota": "servicequotas:GetServiceQuota",
 }
 
 
-def test_policy_in_the_docs_allows_whatever_destroy_does(cloud):
+UNKNOWN_TO_MOTO = {
+    "GetAccountSettings": {"AccountLimit": {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 1000}},
+    "GetServiceQuota": {"Quota": {"Value": 64.0}},
+    "DescribeScalingActivities": {"Activities": []},
+}
+
+
+def rights() -> set[str]:
+    """Actions that the policy in the docs allows."""
     policy = json.loads((ROOT / "docs" / "aws-policy.json").read_text())
-    allowed = {
-        action
-        for statement in policy["Statement"]
-        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
-    }
+    actions = [statement["Action"] for statement in policy["Statement"]]
+    return {name for one in actions for name in ([one] if isinstance(one, str) else one)}
+
+
+@contextlib.contextmanager
+def noted(monkeypatch) -> Iterator[set[str]]:
+    """What any client calls meanwhile, as IAM calls it."""
+    called: set[str] = set()
+    call = BaseClient._make_api_call
+
+    def note(client, operation, arguments):
+        called.add(f"{client.meta.service_model.service_name}:{operation}")
+        if operation == "DescribeStacks" and "StackName" not in arguments:
+            called.add("cloudformation:ListStacks")  # CloudFormation API reference, DescribeStacks
+        return UNKNOWN_TO_MOTO.get(operation) or call(client, operation, arguments)
+
+    with monkeypatch.context() as watched:
+        watched.setattr(BaseClient, "_make_api_call", note)
+        yield called
+    for name in called & IN_IAM.keys():
+        called.remove(name)
+        called.add(IN_IAM[name])
+
+
+def test_policy_in_the_docs_allows_whatever_destroy_does(cloud, monkeypatch):
     make(cloud, ["network"])
     make_orphans(cloud)
-    leftovers.find(cloud)  # all clients are there
-    called: set[str] = set()
-
-    def note(model, **_: object) -> None:
-        called.add(f"{model.service_model.service_name}:{model.name}")
-
-    clients = {id(client): client for client in cloud._clients.values()}.values()
-    for client in clients:
-        client.meta.events.register("before-call", note)
-    destroy(cloud)
-    for client in clients:
-        client.meta.events.unregister("before-call", note)
+    with noted(monkeypatch) as called:
+        destroy(cloud)
     assert len(called) > 40
-    assert {IN_IAM.get(name, name) for name in called} - allowed == set()
+    assert called - rights() == set()
+
+
+def test_policy_in_the_docs_allows_whatever_deploy_and_train_ask(cloud, monkeypatch, tmp_path):
+    make(cloud, PARTS)
+    config, file = Config(), tmp_path / "file"
+    file.write_bytes(b"x" * (9 << 20))  # in parts
+    with noted(monkeypatch) as called:
+        limits.check(config, cloud, PARTS, lambda text: None)
+        zones.settle(config, cloud)
+        creation._run_that_goes_on(cloud)
+        creation._settle(cloud, deployment.stacks(cloud.name), lambda text: None)
+        creation._upload(cloud, {"packages/x.zip": file}, lambda text: None)
+        with pytest.raises(ConfigError, match="there is no deployment"):  # moto's stacks have no outputs
+            found.find(config)
+        mailbox = Mailbox(deployment.bucket(cloud.name, cloud.account, cloud.region), region=cloud.region)
+        assert mailbox.replace("orders/coordinator-0.json", {}, None)
+        mailbox.upload(file, "shards/x")
+        mailbox.download("shards/x", file)
+        found.instances_of(cloud.name, cloud.region)
+        functionlogs.bring(deployment.function(cloud.name), cloud.region, 0.0, tmp_path)
+        found.refusal(cloud.name, cloud.region, graph_server(0))
+    assert len(called) > 12
+    assert called - rights() == set()
 
 
 @pytest.mark.parametrize("service", ["budgets", "resourcegroupstaggingapi"])
