@@ -95,6 +95,10 @@ def test_destroy_that_crashed_is_ended_by_the_next(cloud, looks):
 
 def test_stack_that_fails_to_go_is_tried_again_and_says_why(cloud, monkeypatch):
     make(cloud, PARTS)
+    subnet, vpc = subnet_of(cloud)
+    interface = cloud.client("ec2").create_network_interface(
+        SubnetId=subnet, Description="VPC Endpoint Interface vpce-1"
+    )
     failures = [3]
     ask, delete = reaper.states_of, reaper.delete
 
@@ -107,6 +111,8 @@ def test_stack_that_fails_to_go_is_tried_again_and_says_why(cloud, monkeypatch):
     def stubborn(api, name):
         if name == "siafu-network" and failures[0]:
             failures[0] -= 1
+            if not failures[0]:
+                remove_network(cloud, interface["NetworkInterface"]["NetworkInterfaceId"], subnet, vpc)
             return ""
         return delete(api, name)
 
@@ -114,8 +120,24 @@ def test_stack_that_fails_to_go_is_tried_again_and_says_why(cloud, monkeypatch):
     monkeypatch.setattr(reaper, "delete", stubborn)
     said: list[str] = []
     assert destroy(cloud, said).left == []
-    assert any(text.startswith("siafu-network: delete failed") and "network interfaces" in text for text in said)
+    (text, *_) = (text for text in said if text.startswith("siafu-network: delete failed"))
+    assert text.endswith("take up to 20 minutes; there are: VPC Endpoint Interface vpce-1")
+    assert not any("network interfaces" in text for text in said if text.startswith("siafu-data"))
     assert nothing_is_left(cloud)
+
+
+def subnet_of(cloud: Cloud) -> tuple[str, str]:
+    """A subnet in a VPC that is tagged as the deployment's, and the VPC."""
+    ec2, tags = cloud.client("ec2"), [{"Key": TAG, "Value": cloud.name}]
+    vpc = ec2.create_vpc(CidrBlock="10.1.0.0/16", TagSpecifications=[{"ResourceType": "vpc", "Tags": tags}])["Vpc"]
+    return ec2.create_subnet(VpcId=vpc["VpcId"], CidrBlock="10.1.0.0/20")["Subnet"]["SubnetId"], vpc["VpcId"]
+
+
+def remove_network(cloud: Cloud, interface: str, subnet: str, vpc: str) -> None:
+    ec2 = cloud.client("ec2")
+    ec2.delete_network_interface(NetworkInterfaceId=interface)
+    ec2.delete_subnet(SubnetId=subnet)
+    ec2.delete_vpc(VpcId=vpc)
 
 
 def test_stack_that_never_goes_ends_in_an_error_that_names_it(cloud, monkeypatch):
