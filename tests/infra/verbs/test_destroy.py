@@ -13,6 +13,7 @@ import pytest
 from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
+from graph_server.lambdas.launchers import account as account_of
 from infra import creation, deployment, leftovers, limits, reaper, teardown, zones
 from infra.cloud import Cloud
 from infra.deployment import PARTS, REGION_TAG, TAG
@@ -455,6 +456,8 @@ IN_IAM = {
 
 UNKNOWN_TO_MOTO = {
     "GetAccountSettings": {"AccountLimit": {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 1000}},
+    "GetFunctionConfiguration": {"State": "Active", "MemorySize": 192, "Timeout": 900},
+    "GetFunctionConcurrency": {"ReservedConcurrentExecutions": 100},
     "GetServiceQuota": {"Quota": {"Value": 64.0}},
     "DescribeScalingActivities": {"Activities": []},
 }
@@ -515,6 +518,7 @@ def test_policy_in_the_docs_allows_whatever_deploy_and_train_ask(cloud, monkeypa
         found.instances_of(cloud.name, cloud.region)
         functionlogs.bring(deployment.function(cloud.name), cloud.region, 0.0, tmp_path)
         found.refusal(cloud.name, cloud.region, graph_server(0))
+        assert account_of.environments(cloud.client("lambda"), config) == 100  # graph servers on this machine ask
     assert len(called) > 12
     assert called - rights() == set()
 
