@@ -37,6 +37,14 @@ from siafu.pricing.cost import Cost
 LOCAL_PARTS = ("data", "network", "function")
 BOOTSTRAP_STACK = "CDKToolkit"
 POLL_S, SETTLE_S = 5.0, 30 * 60.0
+#: State of a stack that cannot be changed -> what it is and what to do.
+STUCK = {
+    "DELETE_FAILED": "half removed (delete failed); siafu destroy removes the rest first",
+    "UPDATE_ROLLBACK_FAILED": (
+        "neither its change nor the way back succeeded (update rollback failed): continue the rollback in the "
+        "CloudFormation console, or siafu destroy"
+    ),
+}
 
 Say = Callable[[str], None]
 
@@ -159,7 +167,7 @@ def _bootstrap(cloud: Cloud, say: Say) -> None:
 
 def _settle(cloud: Cloud, stacks: Sequence[str], say: Say) -> None:
     """Waits for what CloudFormation is still doing for a deploy that was stopped. GnnError if that does not end, or
-    has ended in what it does not change any more: half of a removal. A failed creation is the CDK's to repeat."""
+    has ended where the CDK does not go on: it repeats failed creations, but asks somebody about a failed rollback."""
     api, waited_s, said = cloud.client("cloudformation"), 0.0, ""
     while busy := _busy(states := reaper.states_of(api, list(stacks))):
         text = ", ".join(f"{name} ({state})" for name, state in busy.items())
@@ -170,8 +178,9 @@ def _settle(cloud: Cloud, stacks: Sequence[str], say: Say) -> None:
             raise GnnError(f"CloudFormation is still at work on {text} after {SETTLE_S / 60:.0f} minutes")
         time.sleep(POLL_S)
         waited_s += POLL_S
-    if halves := [name for name, state in states.items() if state == "DELETE_FAILED"]:
-        raise GnnError(f"{', '.join(halves)}: half removed (delete failed); siafu destroy removes the rest first")
+    for name, state in states.items():
+        if what := STUCK.get(state):
+            raise GnnError(f"{name}: {what}")
 
 
 def _busy(states: Mapping[str, str]) -> dict[str, str]:

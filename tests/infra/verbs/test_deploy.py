@@ -158,14 +158,15 @@ def test_deploy_waits_for_what_a_stopped_one_has_begun(steps, cloud, monkeypatch
     assert said == ["CloudFormation is still at work on siafu-data (CREATE_IN_PROGRESS)"]
 
 
-def test_deploy_does_not_begin_on_what_is_half_removed(steps, cloud, monkeypatch):
-    answers = [
-        {"siafu-network": "DELETE_IN_PROGRESS"},
-        {"siafu-data": "CREATE_COMPLETE", "siafu-network": "DELETE_FAILED"},
-    ]
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [("DELETE_FAILED", "half removed .*siafu destroy"), ("UPDATE_ROLLBACK_FAILED", "continue the rollback")],
+)
+def test_deploy_does_not_begin_on_a_stack_that_cannot_be_changed(steps, cloud, monkeypatch, state, told):
+    answers = [{"siafu-network": "DELETE_IN_PROGRESS"}, {"siafu-data": "CREATE_COMPLETE", "siafu-network": state}]
     monkeypatch.setattr(creation.reaper, "states_of", lambda *_: answers.pop(0))
     monkeypatch.setattr(creation.time, "sleep", lambda seconds: None)
-    with pytest.raises(GnnError, match=r"^siafu-network: half removed"):
+    with pytest.raises(GnnError, match=f"^siafu-network: .*{told}"):
         creation._settle(cloud, deployment.stacks("siafu"), lambda text: None)
 
 
@@ -350,10 +351,10 @@ def fake_npx(folder: Path, script: str, monkeypatch) -> None:
 
 
 def test_command_line_is_pinned_and_told_where_to_go(monkeypatch, tmp_path, capsys):
-    fake_npx(tmp_path, 'echo "$AWS_REGION $AWS_ENDPOINT_URL called: $@"', monkeypatch)
+    fake_npx(tmp_path, 'echo "$AWS_REGION $AWS_ENDPOINT_URL $CDK_DISABLE_CLI_TELEMETRY called: $@"', monkeypatch)
     cdk.deploy(tmp_path / "cdk.out", ["siafu-data"], "eu-west-1", "http://127.0.0.1:4566")
     said = capsys.readouterr().err
-    assert said.startswith("eu-west-1 http://127.0.0.1:4566 called: --yes aws-cdk@2.1148.1 deploy siafu-data --app ")
+    assert said.startswith("eu-west-1 http://127.0.0.1:4566 true called: --yes aws-cdk@2.1148.1 deploy siafu-data ")
     assert "--require-approval never" in said
 
 
