@@ -74,7 +74,7 @@ def _remove_stacks(cloud: Cloud, say: Say, sleep: Sleep) -> list[str]:
                 count = reaper.empty(cloud.client("s3"), deployment.bucket(cloud.name, cloud.account, cloud.region))
                 say(f"{name}: {count} objects deleted")
             why = reaper.delete(api, name)
-            if why and not states[name].endswith("_IN_PROGRESS"):
+            if why and "_IN_PROGRESS" not in f"{states[name]} {why}":  # else it is waited for
                 raise GnnError(f"{name}: {why}{_hint(cloud, why)}")
             if not why:
                 say(f"{name}: deleting")
