@@ -16,7 +16,8 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -87,7 +88,8 @@ def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say 
     """Makes these parts, or brings them to what the config says. What a stack uses must be there or among them."""
     cdk.check()
     cdk.check_cli()
-    with speaking_plainly(f"deployment {cloud.name} in {cloud.region}"), tempfile.TemporaryDirectory() as folder:
+    where = f"deployment {cloud.name} in {cloud.region}"
+    with speaking_plainly(where), tempfile.TemporaryDirectory() as folder:
         assembly = Path(folder, "cdk.out")
         if set(FIRST) <= set(parts) and (run := _run_that_goes_on(cloud)):
             say(f"run {run} goes on: only the clock is set anew; deploy again when it is over to change anything else")
@@ -102,13 +104,24 @@ def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say 
         stacks = list(plan(config, made, assembly, parts).stacks)
         _bootstrap(cloud, say)
         _settle(cloud, deployment.stacks(cloud.name), say)
-        _deploy(cloud, assembly, _among(stacks, cloud.name, FIRST), say)
-        _deploy(cloud, assembly, _among(stacks, cloud.name, SECOND), say)
-        _upload(cloud, files, say)
-        _deploy(
-            cloud, assembly, _among(stacks, cloud.name, [one for one in PARTS if one not in (*FIRST, *SECOND)]), say
-        )
+        rest = [one for one in PARTS if one not in (*FIRST, *SECOND)]
+        with _begun(), speaking_plainly(where):
+            _deploy(cloud, assembly, _among(stacks, cloud.name, FIRST), say)
+            _deploy(cloud, assembly, _among(stacks, cloud.name, SECOND), say)
+            _upload(cloud, files, say)
+            _deploy(cloud, assembly, _among(stacks, cloud.name, rest), say)
     return made
+
+
+@contextmanager
+def _begun() -> Iterator[None]:
+    """What fails from here on leaves something that costs money, be it by the user's fault: its error says what to
+    do with that."""
+    try:
+        yield
+    except GnnError as error:
+        error.args = (f"{error}; siafu deploy goes on from here, siafu destroy removes what there is",)
+        raise
 
 
 def _among(stacks: Sequence[str], name: str, parts: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from infra.verbs import arguments, consent
 from run_coordinator.past_runs.deployments import Deployment, note
 from siafu import extras
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError
+from siafu.errors import ConfigError
 from siafu.pricing import cost, prices
 
 if TYPE_CHECKING:
@@ -82,11 +82,6 @@ def main(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         raise
-    except ConfigError:
-        raise  # nothing was begun
-    except GnnError as error:
-        error.args = (f"{error}; siafu deploy goes on from here, siafu destroy removes what there is",)
-        raise
     expires, bucket = made.expires.strftime(found.TIME), deployment.bucket(cloud.name, cloud.account, cloud.region)
     if not cloud.endpoint:  # else siafu runs would ask AWS of it
         with contextlib.suppress(OSError, ConfigError):  # only a listing misses it
@@ -99,6 +94,10 @@ def main(args: argparse.Namespace) -> int:
             f"{expires}\n"
             "siafu train --on aws trains on it, siafu status shows it, siafu destroy removes it"
         )
+        if config.cloud.email and not cloud.endpoint:  # (Amazon SNS developer guide, "Email notifications")
+            print(
+                f"alarms reach {config.cloud.email} only after a click on the link in the mail from AWS Notifications"
+            )
     return 0
 
 

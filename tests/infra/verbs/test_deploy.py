@@ -11,6 +11,7 @@ import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from boto3.exceptions import S3UploadFailedError
@@ -295,18 +296,32 @@ def test_nobody_is_charged_who_was_not_asked(monkeypatch, capsys):
 
 
 @needs_node
-@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (GnnError("cdk deploy: siafu-data failed"), 1)])
-def test_deploy_that_ends_early_says_how_to_go_on_and_how_to_remove(monkeypatch, capsys, error, code):
+def test_deploy_that_is_stopped_says_how_to_go_on_and_how_to_remove(monkeypatch, capsys):
     def stop(*_):
-        raise error
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(creation, "deploy", stop)
     with account(monkeypatch) as cloud:
         make(cloud, ["expiry"])
-        assert main(["deploy", "--yes"]) == code
+        assert main(["deploy", "--yes"]) == 130
     said = capsys.readouterr().err
     assert "siafu deploy goes on from here" in said
     assert "siafu destroy removes" in said
+
+
+EXPIRED = ClientError({"Error": {"Code": "ExpiredToken", "Message": "expired"}}, "HeadObject")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(GnnError("cdk deploy: siafu-data failed"), GnnError), (EXPIRED, ConfigError)]
+)
+@pytest.mark.parametrize("step", ["_settle", "_upload"])
+def test_deploy_that_fails_says_what_to_do_with_what_it_has_made(steps, cloud, monkeypatch, step, error, kind):
+    monkeypatch.setattr(creation, step, Mock(side_effect=error))
+    with pytest.raises(kind) as told:
+        creation.deploy(CONFIG, cloud)
+    has_begun = step == "_upload"
+    assert ("; siafu deploy goes on from here, siafu destroy removes what there is" in str(told.value)) == has_begun
 
 
 @needs_node
@@ -315,7 +330,8 @@ def test_siafu_runs_knows_of_what_was_deployed(monkeypatch, tmp_path, capsys):
     expires = datetime(2099, 1, 1, tzinfo=timezone.utc)
     monkeypatch.setattr(creation, "deploy", lambda *_: Made(expires, "", "", ""))
     with account(monkeypatch) as cloud:
-        assert main(["deploy", "--yes"]) == 0
+        assert main(["deploy", "--yes", "--set", "cloud.email=me@example.org"]) == 0
+        assert "alarms reach me@example.org only after a click" in capsys.readouterr().out
         bucket = deployment.bucket("siafu", cloud.account, cloud.region)
         known = [deployments.Deployment("siafu", cloud.region, bucket, expires.isoformat())]
         assert deployments.known(datetime.now(timezone.utc)) == known
