@@ -105,6 +105,7 @@ def _environment(ours: Mapping[str, str], region: str, endpoint: str) -> dict[st
         "AWS_REGION": region,
         "AWS_DEFAULT_REGION": region,
         "CDK_DISABLE_VERSION_CHECK": "1",
+        "CDK_DISABLE_CLI_TELEMETRY": "true",  # on by default (CDK guide, "CLI telemetry")
         "NODE_NO_WARNINGS": "1",
     }
     if endpoint:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -37,6 +38,14 @@ from siafu.pricing.cost import Cost
 LOCAL_PARTS = ("data", "network", "function")
 BOOTSTRAP_STACK = "CDKToolkit"
 POLL_S, SETTLE_S = 5.0, 30 * 60.0
+#: State of a stack that cannot be changed -> what it is and what to do.
+STUCK = {
+    "DELETE_FAILED": "half removed (delete failed); siafu destroy removes the rest first",
+    "UPDATE_ROLLBACK_FAILED": (
+        "neither its change nor the way back succeeded (update rollback failed): continue the rollback in the "
+        "CloudFormation console, or siafu destroy"
+    ),
+}
 
 Say = Callable[[str], None]
 
@@ -79,7 +88,8 @@ def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say 
     """Makes these parts, or brings them to what the config says. What a stack uses must be there or among them."""
     cdk.check()
     cdk.check_cli()
-    with speaking_plainly(f"deployment {cloud.name} in {cloud.region}"), tempfile.TemporaryDirectory() as folder:
+    where = f"deployment {cloud.name} in {cloud.region}"
+    with speaking_plainly(where), tempfile.TemporaryDirectory() as folder:
         assembly = Path(folder, "cdk.out")
         if set(FIRST) <= set(parts) and (run := _run_that_goes_on(cloud)):
             say(f"run {run} goes on: only the clock is set anew; deploy again when it is over to change anything else")
@@ -94,13 +104,24 @@ def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say 
         stacks = list(plan(config, made, assembly, parts).stacks)
         _bootstrap(cloud, say)
         _settle(cloud, deployment.stacks(cloud.name), say)
-        _deploy(cloud, assembly, _among(stacks, cloud.name, FIRST), say)
-        _deploy(cloud, assembly, _among(stacks, cloud.name, SECOND), say)
-        _upload(cloud, files, say)
-        _deploy(
-            cloud, assembly, _among(stacks, cloud.name, [one for one in PARTS if one not in (*FIRST, *SECOND)]), say
-        )
+        rest = [one for one in PARTS if one not in (*FIRST, *SECOND)]
+        with _begun(), speaking_plainly(where):
+            _deploy(cloud, assembly, _among(stacks, cloud.name, FIRST), say)
+            _deploy(cloud, assembly, _among(stacks, cloud.name, SECOND), say)
+            _upload(cloud, files, say)
+            _deploy(cloud, assembly, _among(stacks, cloud.name, rest), say)
     return made
+
+
+@contextmanager
+def _begun() -> Iterator[None]:
+    """What fails from here on leaves something that costs money, be it by the user's fault: its error says what to
+    do with that."""
+    try:
+        yield
+    except GnnError as error:
+        error.args = (f"{error}; siafu deploy goes on from here, siafu destroy removes what there is",)
+        raise
 
 
 def _among(stacks: Sequence[str], name: str, parts: Sequence[str]) -> list[str]:
@@ -158,13 +179,10 @@ def _bootstrap(cloud: Cloud, say: Say) -> None:
 
 
 def _settle(cloud: Cloud, stacks: Sequence[str], say: Say) -> None:
-    """Waits for what CloudFormation is still doing for a deploy that was stopped. GnnError if that does not end."""
+    """Waits for what CloudFormation is still doing for a deploy that was stopped. GnnError if that does not end, or
+    has ended where the CDK does not go on: it repeats failed creations, but asks somebody about a failed rollback."""
     api, waited_s, said = cloud.client("cloudformation"), 0.0, ""
-    while busy := {
-        name: state
-        for name, state in reaper.states_of(api, list(stacks)).items()
-        if state.endswith("_IN_PROGRESS") and state != "REVIEW_IN_PROGRESS"
-    }:
+    while busy := _busy(states := reaper.states_of(api, list(stacks))):
         text = ", ".join(f"{name} ({state})" for name, state in busy.items())
         if text != said:
             say(f"CloudFormation is still at work on {text}")
@@ -173,6 +191,17 @@ def _settle(cloud: Cloud, stacks: Sequence[str], say: Say) -> None:
             raise GnnError(f"CloudFormation is still at work on {text} after {SETTLE_S / 60:.0f} minutes")
         time.sleep(POLL_S)
         waited_s += POLL_S
+    for name, state in states.items():
+        if what := STUCK.get(state):
+            raise GnnError(f"{name}: {what}")
+
+
+def _busy(states: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: state
+        for name, state in states.items()
+        if state.endswith("_IN_PROGRESS") and state != "REVIEW_IN_PROGRESS"
+    }
 
 
 def _deploy(cloud: Cloud, assembly: Path, stacks: Sequence[str], say: Say) -> None:

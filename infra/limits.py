@@ -76,7 +76,8 @@ def check_vcpus(config: Config, cloud: Cloud) -> None:
     needed: Counter[tuple[str, str]] = Counter()
     for one in types:
         quota = quotas.quota(quotas.class_of(one["InstanceType"]), spot=config.cloud.spot)
-        needed[quota["name"], quota["code"]] += count[one["InstanceType"]] * one["VCpuInfo"]["DefaultVCpus"]
+        if quota["code"]:
+            needed[quota["name"], quota["code"]] += count[one["InstanceType"]] * one["VCpuInfo"]["DefaultVCpus"]
     for (name, code), vcpus in needed.items():
         found = cloud.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]
         if vcpus > found["Value"]:

@@ -1,9 +1,8 @@
-"""The watchdog's function: removes a deployment whose time is over, one step at each call; its schedule calls it again.
+"""The watchdog's function: removes a deployment whose time is over, one step at each call of its schedule.
 
-A step asks which stacks there are and deletes those that no other one needs; the last is the watchdog's own. Nothing
-waits, so nothing runs into Lambda's 15 minutes: network interfaces of a function alone can take 20 to go. A step that
-fails is taken anew by the next call. ``siafu destroy`` decides by ``due`` as well. This file is the function's whole
-code, at most 4096 characters of it: it knows the standard library and boto3 alone.
+A step deletes the stacks that no other one needs; the last is the watchdog's own. Nothing waits: a function's network
+interfaces take 20 minutes to go, Lambda ends after 15. The next call repeats a step that fails. ``siafu destroy`` uses
+``due`` as well. This file is all of the function's code, at most 4096 characters: it has no module but boto3.
 """
 
 from __future__ import annotations
@@ -15,10 +14,12 @@ from typing import Any
 import boto3
 from botocore.exceptions import ClientError
 
+#: S3's errors of objects that it would delete another time.
+BUSY = ("InternalError", "ServiceUnavailable", "SlowDown")
+
 
 def due(levels: list[list[str]], states: dict[str, str]) -> list[str]:
-    """Names of the stacks to delete now. ``levels``: those at a time that may go together;
-    ``states``: of those that exist."""
+    """Stacks to delete now. ``levels``: those that may go together; ``states``: of those that exist."""
     for level in levels:
         left = [name for name in level if name in states]
         if left:
@@ -26,54 +27,66 @@ def due(levels: list[list[str]], states: dict[str, str]) -> list[str]:
     return []
 
 
-def states_of(cloudformation: Any, names: list[str]) -> dict[str, str]:
-    """Stack -> its status, of those that exist."""
-    found = {}
+def stacks_of(cloudformation: Any, names: list[str]) -> list[dict[str, Any]]:
+    """Those that exist. By name: listing all needs one more right, ListStacks."""
+    found = []
     for name in names:
         try:
-            found[name] = cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]
+            found += cloudformation.describe_stacks(StackName=name)["Stacks"]
         except ClientError as error:
             if error.response["Error"]["Code"] != "ValidationError":  # there is none
                 raise
-    return {name: state for name, state in found.items() if state != "DELETE_COMPLETE"}
+    return [stack for stack in found if stack["StackStatus"] != "DELETE_COMPLETE"]
+
+
+def states_of(cloudformation: Any, names: list[str]) -> dict[str, str]:
+    """Stack -> status, of those that exist."""
+    return {stack["StackName"]: stack["StackStatus"] for stack in stacks_of(cloudformation, names)}
 
 
 def empty(s3: Any, bucket: str) -> int:
-    """Deletes all objects, all versions of them. How many; 0 without such a bucket."""
+    """Deletes all versions of all objects, but those that S3 is too busy for: until the next try the bucket stays.
+    How many."""
     count = 0
     try:
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             for kind in ("Versions", "DeleteMarkers"):
                 keys = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in page.get(kind, ())]
                 if keys:
-                    answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
-                    for error in answer.get("Errors", ()):
-                        raise RuntimeError(f"{bucket}/{error['Key']}: {error['Code']}")
-                    count += len(keys)
+                    asked = {"Objects": keys, "Quiet": True}
+                    errors = s3.delete_objects(Bucket=bucket, Delete=asked).get("Errors", ())
+                    for error in errors:
+                        if error["Code"] not in BUSY:
+                            raise ClientError({"Error": error}, f"DeleteObjects {error['Key']}")
+                    count += len(keys) - len(errors)
     except ClientError as error:
         if error.response["Error"]["Code"] != "NoSuchBucket":
             raise
     return count
 
 
-def delete(cloudformation: Any, name: str) -> bool:
-    """Asks for it. False if that must wait: the stack is in the middle of something."""
+def delete(cloudformation: Any, name: str) -> str:
+    """Asks for it. Empty, or why not: it is being changed, is protected, or the role that made it is gone."""
     try:
         cloudformation.delete_stack(StackName=name)
-        return True
+        return ""
     except ClientError as error:
         if error.response["Error"]["Code"] != "ValidationError":
             raise
-        return False
+        return str(error.response["Error"]["Message"])
 
 
 def handler(event: object, context: object) -> list[str]:
-    """``event``: nothing. Returns what was asked to go."""
+    """Returns what was asked to go. RuntimeError, for the alarm, if an idle stack may not."""
     levels, data, bucket = json.loads(os.environ["LEVELS"]), os.environ["DATA"], os.environ["BUCKET"]
     cloudformation = boto3.client("cloudformation")
-    asked = due(levels, states_of(cloudformation, [name for level in levels for name in level]))
+    states = states_of(cloudformation, [name for level in levels for name in level])
+    asked = due(levels, states)
     if data in asked:
         empty(boto3.client("s3"), bucket)
-    done = [name for name in asked if delete(cloudformation, name)]
-    print(json.dumps({"deleting": done}))
+    refused = {name: why for name in asked if (why := delete(cloudformation, name))}
+    done = [name for name in asked if name not in refused]
+    print(json.dumps({"deleting": done, "refused": refused}))
+    if any(not states[name].endswith("_IN_PROGRESS") for name in refused):
+        raise RuntimeError(f"not deleted: {refused}")
     return done

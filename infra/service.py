@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError
 
 from siafu.errors import ConfigError
 
@@ -17,13 +18,22 @@ LOCAL_REGION = "us-east-1"
 AWS_KEYS = ("AKIA", "ASIA")
 
 
+def session() -> Any:
+    """Of boto3, with the user's profile. ConfigError for a profile that does not exist, and for files of AWS's that
+    cannot be read."""
+    try:
+        return boto3.session.Session()
+    except BotoCoreError as error:
+        raise ConfigError(f"{error} (AWS_PROFILE, AWS_CONFIG_FILE)") from None
+
+
 def check_region(region: str) -> None:
     """ConfigError for a region that the installed boto3 does not know. Asks nobody."""
-    session = boto3.session.Session()
+    ours = session()
     known = sorted(
         found
-        for partition in session.get_available_partitions()
-        for found in session.get_available_regions("lambda", partition)
+        for partition in ours.get_available_partitions()
+        for found in ours.get_available_regions("lambda", partition)
     )
     if region not in known:
         close = difflib.get_close_matches(region, known, 1)
@@ -42,10 +52,10 @@ def stand_in_keys(environment: Mapping[str, str]) -> tuple[str, str]:
 
 def client(service: str, region: str, endpoint: str = "") -> Any:
     """A client of ``service``; ``endpoint`` empty: AWS's, with the user's credentials."""
-    settings: dict[str, Any] = {
-        "region_name": region,
-        "config": Config(connect_timeout=5, s3={"addressing_style": "path"}),
-    }
+    config = Config(s3={"addressing_style": "path"})
+    if service != "s3":  # a send may stand still for as long as this: 5 s are too few for files on a laptop's uplink
+        config = config.merge(Config(connect_timeout=5))
+    settings: dict[str, Any] = {"region_name": region, "config": config}
     if not endpoint:
         return boto3.client(service, **settings)
     key, secret = stand_in_keys(os.environ)

@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from infra import deployment, leftovers, reaper
-from infra.cloud import Cloud, speaking_plainly
-from infra.deployment import DATA
+from botocore.exceptions import ClientError
+
+from infra import cdk, deployment, leftovers, reaper
+from infra.cloud import Cloud, is_denied, speaking_plainly
+from infra.deployment import DATA, NETWORK, TAG
 from infra.leftovers import Left
 from siafu.errors import GnnError
 
@@ -61,7 +63,7 @@ def _remove_stacks(cloud: Cloud, say: Say, sleep: Sleep) -> list[str]:
     while states := reaper.states_of(api, names):
         for name, state in states.items():
             if seen.get(name) != state and state != "DELETE_IN_PROGRESS":
-                say(f"{name}: {state.lower().replace('_', ' ')}{_why(api, name, state)}")
+                say(f"{name}: {state.lower().replace('_', ' ')}{_why(cloud, name, state)}")
             seen[name] = state
         if waited_s > LIMIT_S:
             raise GnnError(
@@ -71,7 +73,10 @@ def _remove_stacks(cloud: Cloud, say: Say, sleep: Sleep) -> list[str]:
             if name == deployment.stack(cloud.name, DATA):
                 count = reaper.empty(cloud.client("s3"), deployment.bucket(cloud.name, cloud.account, cloud.region))
                 say(f"{name}: {count} objects deleted")
-            if reaper.delete(api, name):
+            why = reaper.delete(api, name)
+            if why and "_IN_PROGRESS" not in f"{states[name]} {why}":  # else it is waited for
+                raise GnnError(f"{name}: {why}{_hint(cloud, why)}")
+            if not why:
                 say(f"{name}: deleting")
         sleep(POLL_S)
         waited_s += POLL_S
@@ -80,12 +85,37 @@ def _remove_stacks(cloud: Cloud, say: Say, sleep: Sleep) -> list[str]:
     return [name for name in names if name in seen]
 
 
-def _why(api: object, name: str, state: str) -> str:
+def _hint(cloud: Cloud, why: str) -> str:
+    """What to do where CloudFormation will not delete an idle stack, as the end of a sentence.
+
+    It works with the role that made the stack, and that goes with the bootstrap's stack (CloudFormation user guide,
+    "Service role": it cannot be taken off a stack). A new bootstrap makes one of the same name.
+    """
+    if "cannot be assumed" not in why:
+        return ""
+    return f": the CDK's bootstrap is gone; npx {cdk.CLI} bootstrap aws://{cloud.account}/{cloud.region} brings it back"
+
+
+def _why(cloud: Cloud, name: str, state: str) -> str:
     """What a stack that cannot go is waiting for."""
     if state != "DELETE_FAILED":
         return ""
-    (stack,) = api.describe_stacks(StackName=name)["Stacks"]  # type: ignore[attr-defined]
-    return (
-        f" ({stack.get('StackStatusReason', 'no reason given')[:200]}); trying again, network "
-        "interfaces take up to 20 minutes"
-    )
+    (stack,) = cloud.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+    held = _held(cloud) if name == deployment.stack(cloud.name, NETWORK) else ""
+    return f" ({stack.get('StackStatusReason', 'no reason given')[:200]}); trying again{held}"
+
+
+def _held(cloud: Cloud) -> str:
+    """What is in the network. The function's interfaces go by themselves; an endpoint that GuardDuty's Runtime
+    Monitoring has put there does not, and no stack or tag of ours knows it."""
+    ec2 = cloud.client("ec2")
+    try:
+        vpcs = ec2.describe_vpcs(Filters=[{"Name": f"tag:{TAG}", "Values": [cloud.name]}])["Vpcs"]
+        in_them = [{"Name": "vpc-id", "Values": [vpc["VpcId"] for vpc in vpcs]}]
+        found = ec2.describe_network_interfaces(Filters=in_them)["NetworkInterfaces"] if vpcs else []
+    except ClientError as error:
+        if not is_denied(error):
+            raise
+        found = []
+    names = ", ".join(sorted({one.get("Description") or one["NetworkInterfaceId"] for one in found})[:5])
+    return f", Lambda's network interfaces take up to 20 minutes{names and f'; there are: {names}'}"

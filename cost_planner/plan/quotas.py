@@ -21,6 +21,8 @@ from siafu.pricing import cost
 #: The soft limit that a process gets unless it asks for more.
 SERVER_FILES = 1024
 STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
+#: How names of its types begin. X, HPC, Inf and others have quotas of their own, of which we know no codes.
+STANDARD_LETTERS = ("a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z")
 #: Class of instance types -> its quotas in Service Quotas, on demand and on spot: what EC2
 #: calls the types there, and a code.
 CLASSES = {
@@ -28,19 +30,21 @@ CLASSES = {
     "g": (("G and VT", "L-DB2E81BA"), ("G and VT", "L-3819A6DF")),
     "p": (("P", "L-417A185B"), ("P4, P3 and P2", "L-7212CCBC")),
     "p5": (("P", "L-417A185B"), ("P5", "L-C4BD4855")),
+    "other": (("other", ""), ("other", "")),
 }
 
 
 def class_of(name: str) -> str:
-    """By how a type's name begins: g6e.xlarge is a G, gr6.4xlarge too; p4d.24xlarge a P, p5en.48xlarge a P5."""
+    """By how a type's name begins: g6e.xlarge is a G, gr6.4xlarge too; p4d.24xlarge a P, p5en.48xlarge a P5, x2gd.large
+    another."""
     letters, digit = re.match(r"([a-z]*)(\d?)", name).groups()  # type: ignore[union-attr]
     if letters == "p":
         return "p5" if digit == "5" else "p"
-    return {"g": "g", "gr": "g", "vt": "g"}.get(letters, "standard")
+    return {"g": "g", "gr": "g", "vt": "g"}.get(letters, "standard" if letters in STANDARD_LETTERS else "other")
 
 
 def quota(name: str, *, spot: bool) -> dict[str, str]:
-    """Of a class of instance types: name and code in Service Quotas."""
+    """Of a class of instance types: name and code in Service Quotas; no code for other types."""
     types, code = CLASSES[name][spot]
     called = f"All {types} Spot Instance Requests" if spot else f"Running On-Demand {types} instances"
     return {"name": called, "code": code}

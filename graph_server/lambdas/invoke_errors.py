@@ -111,8 +111,13 @@ REFUSALS: dict[str, tuple[Next, str]] = {
     "TokenRetrievalError": (Next.FAIL, "the AWS login has expired: run aws sso login"),
     "SSOTokenLoadError": (Next.FAIL, "the AWS login has expired: run aws sso login"),
     "UnauthorizedSSOTokenError": (Next.FAIL, "the AWS login has expired: run aws sso login"),
-    "AccessDeniedException": (Next.FAIL, "the credentials may not lambda:InvokeFunction on this function"),
-    "AccessDenied": (Next.FAIL, "the credentials may not lambda:InvokeFunction on this function"),
+    "LoginRefreshRequired": (Next.FAIL, "the AWS login has expired: run aws login"),
+    "LoginTokenLoadError": (Next.FAIL, "the AWS login has expired: run aws login"),
+    "AccessDeniedException": (
+        Next.FAIL,
+        "the credentials lack this right: docs/aws-policy.json has all that siafu needs",
+    ),
+    "AccessDenied": (Next.FAIL, "the credentials lack this right: docs/aws-policy.json has all that siafu needs"),
     "UnrecognizedClientException": (Next.FAIL, "AWS does not know these credentials: check profile and region"),
     "InvalidClientTokenId": (Next.FAIL, "AWS does not know these credentials: check profile and region"),
     "InvalidSignatureException": (

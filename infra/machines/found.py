@@ -10,7 +10,8 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
-from infra import deployment, service
+from infra import deployment, reaper, service
+from infra.cloud import advice_on
 from infra.machines.mailbox import Mailbox
 from siafu.address import Address
 from siafu.config import Config
@@ -41,7 +42,8 @@ def find(config: Config) -> Found:
     except (NoCredentialsError, NoRegionError):
         raise ConfigError("no AWS credentials: set AWS_PROFILE, or run aws configure") from None
     except (BotoCoreError, ClientError) as error:
-        raise ConfigError(f"deployment {cloud.name} in {region}: {error}") from None
+        advice = advice_on(error)
+        raise ConfigError(f"deployment {cloud.name} in {region}: {error}{advice and f'; {advice}'}") from None
     outputs = _outputs(stacks)
     if BUCKET not in outputs:
         raise ConfigError(f"there is no deployment {cloud.name} in {region}: siafu deploy makes it")
@@ -67,9 +69,7 @@ def until(expires: datetime, now: datetime) -> str:
 def stacks_of(name: str, region: str) -> list[dict[str, Any]]:
     """The deployment's stacks as CloudFormation describes them, in the order in which they are
     made. Raises what botocore raises."""
-    pages = service.client("cloudformation", region).get_paginator("describe_stacks").paginate()
-    there = {stack["StackName"]: stack for page in pages for stack in page["Stacks"]}
-    return [there[stack] for stack in deployment.stacks(name) if stack in there]
+    return reaper.stacks_of(service.client("cloudformation", region), deployment.stacks(name))
 
 
 def instances_of(name: str, region: str) -> dict[Address, dict[str, str]]:

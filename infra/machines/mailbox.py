@@ -41,6 +41,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
+from infra import service
 from siafu.address import Address
 from siafu.errors import ConfigError, PeerLost, RemoteProtocolError
 
@@ -161,17 +162,19 @@ class Mailbox:
         at each request, the first among them."""
         self.bucket, self.endpoint, self.region = bucket, endpoint, region
         options: dict[str, Any] = {"region_name": region or None, "endpoint_url": endpoint or None}
-        session = boto3.Session()
+        session = service.session()
         if endpoint and session.get_credentials() is None:  # a stand-in asks for some, and takes any
             options |= {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
         settings = Settings(
             retries={"mode": "standard", "total_max_attempts": attempts},
-            connect_timeout=5,
-            read_timeout=20,
             max_pool_connections=64,
             s3={"addressing_style": "path"},
         )
         try:
+            # Files with botocore's own limits, 60 s: urllib3 lets a send stand still for as long as it may connect, and
+            # of 32 parts on a laptop's uplink one does for more than 5 s.
+            self._files = session.client("s3", config=settings, **options)
+            settings = settings.merge(Settings(connect_timeout=5, read_timeout=20))
             self._s3 = session.client("s3", config=settings, **options)
         except (BotoCoreError, ValueError) as error:
             raise ConfigError(f"bucket {bucket}: {error}") from error
@@ -240,7 +243,7 @@ class Mailbox:
     def upload(self, file: Path, key: str) -> None:
         """In parts, where it is large."""
         try:
-            self._s3.upload_file(str(file), self.bucket, key, Config=_PARTS)
+            self._files.upload_file(str(file), self.bucket, key, Config=_PARTS)
         except (BotoCoreError, ClientError, boto3.exceptions.Boto3Error) as error:
             self._fail(error, key)
         except OSError as error:

@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-import boto3
 from botocore.config import Config as Settings
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
+from infra import service
 from siafu.errors import ConfigError, PeerLost, RemoteProtocolError
 from siafu.keys import SECRET_BYTES
 
@@ -45,7 +45,7 @@ class Vault:
 
     def __init__(self, *, endpoint: str = "", region: str = ""):
         """``endpoint``: URL of a stand-in; empty: what boto3 is told by the environment, or AWS."""
-        session = boto3.Session()
+        session = service.session()
         region = region or session.region_name or (_ANY_REGION if endpoint else "")
         options: dict[str, Any] = {"region_name": region or None, "endpoint_url": endpoint or None}
         if endpoint and session.get_credentials() is None:  # as for the bucket

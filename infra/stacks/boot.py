@@ -5,6 +5,8 @@ The machine reaches nothing but S3: Amazon Linux keeps its packages there, and d
 The C++ kernels are compiled on the machine, for its processor. What went wrong is in the bucket as well (``boot/``),
 since nobody can log in to look, and is tried again every half minute: the bucket may still be empty, say. botocore asks
 the instance for its credentials once, for a second, unless the unit says otherwise: one slow answer would end a run.
+Where the kernel kills a role for its memory, systemd would end the whole unit (systemd.service, OOMPolicy=: "stop" by
+default): the agent, and the coordinator beside parameter server 0, which are there to tell of it and to start it again.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ Environment=HOME={work}
 Environment=AWS_METADATA_SERVICE_TIMEOUT=5 AWS_METADATA_SERVICE_NUM_ATTEMPTS=5
 Restart=always
 RestartSec=5
+OOMPolicy=continue
 LimitNOFILE={max_files}
 NoNewPrivileges=yes
 ProtectSystem=strict

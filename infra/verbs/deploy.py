@@ -13,13 +13,14 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cost_planner.plan import cores
 from infra import deployment
 from infra.deployment import PARTS
 from infra.verbs import arguments, consent
 from run_coordinator.past_runs.deployments import Deployment, note
 from siafu import extras
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError
+from siafu.errors import ConfigError
 from siafu.pricing import cost, prices
 
 if TYPE_CHECKING:
@@ -81,11 +82,6 @@ def main(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         raise
-    except ConfigError:
-        raise  # nothing was begun
-    except GnnError as error:
-        error.args = (f"{error}; siafu deploy goes on from here, siafu destroy removes what there is",)
-        raise
     expires, bucket = made.expires.strftime(found.TIME), deployment.bucket(cloud.name, cloud.account, cloud.region)
     if not cloud.endpoint:  # else siafu runs would ask AWS of it
         with contextlib.suppress(OSError, ConfigError):  # only a listing misses it
@@ -98,6 +94,10 @@ def main(args: argparse.Namespace) -> int:
             f"{expires}\n"
             "siafu train --on aws trains on it, siafu status shows it, siafu destroy removes it"
         )
+        if config.cloud.email and not cloud.endpoint:  # (Amazon SNS developer guide, "Email notifications")
+            print(
+                f"alarms reach {config.cloud.email} only after a click on the link in the mail from AWS Notifications"
+            )
     return 0
 
 
@@ -140,6 +140,13 @@ def _table(config: Config, planned: Plan) -> str:
         hours = cloud.ttl_hours
         lines.append(
             f"  {'in all':16}{planned.total:9.4f} $/h  at most {planned.total * hours:.2f} $ in its {hours:g} hours"
+        )
+    # They launch as "unlimited" (EC2 user guide, "Unlimited mode for burstable performance instances").
+    types = dict.fromkeys((cloud.graph_instance, cloud.param_instance))
+    if burstable := [name for name in types if name.partition(".")[0] in cores.BURSTABLE]:
+        lines.append(
+            f"  {', '.join(burstable)}: paid for in CPU credits, EC2 charges up to $0.05 more for each hour of a busy "
+            "vCPU; not counted here"
         )
     if planned.lambda_usd_per_hour:
         lines.append(

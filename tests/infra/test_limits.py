@@ -15,7 +15,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError
 
 CONFIG = Config().replace({"data.parts": 2})
-VCPUS = {"c7g.2xlarge": 8, "c7g.xlarge": 4, "g5.xlarge": 4, "p5.48xlarge": 192}
+VCPUS = {"c7g.2xlarge": 8, "c7g.xlarge": 4, "g5.xlarge": 4, "p5.48xlarge": 192, "x2gd.4xlarge": 16}
 
 
 def cloud(**services: Any) -> Cloud:
@@ -87,6 +87,7 @@ def test_environments_that_other_functions_keep_are_not_ours(unreserved, ours, a
     ("settings", "quotas", "refused"),
     [
         ({}, {"L-1216C47A": 20.0}, ()),
+        ({"cloud.param_instance": "x2gd.4xlarge"}, {"L-1216C47A": 16.0}, ()),  # X has a quota of its own
         ({}, {"L-1216C47A": 19.0}, (20, 19, "L-1216C47A")),
         ({"cloud.spot": True}, {"L-34B43A08": 5.0}, (20, 5, "L-34B43A08")),
         ({"cloud.param_instance": "g5.xlarge"}, {"L-1216C47A": 16.0, "L-DB2E81BA": 0.0}, (4, 0, "L-DB2E81BA")),

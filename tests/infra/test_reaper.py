@@ -6,8 +6,11 @@ import ast
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
+from botocore.exceptions import ClientError
 
 from infra import deployment, leftovers, reaper
 from infra.deployment import LEVELS, PARTS
@@ -67,6 +70,22 @@ def test_half_made_deployment_is_removed_as_well(cloud):
     assert reaper.handler({}, None) == ["siafu-data"]
     assert reaper.handler({}, None) == ["siafu-expiry"]
     assert stacks_of(cloud) == []
+
+
+@pytest.mark.parametrize("state", ["CREATE_COMPLETE", "UPDATE_IN_PROGRESS"])
+def test_step_that_cloudformation_refuses_fails_unless_it_is_only_too_early(cloud, monkeypatch, state):
+    make(cloud, ["expiry"])
+    error = ClientError({"Error": {"Code": "ValidationError", "Message": "Role r cannot be assumed"}}, "DeleteStack")
+    api = SimpleNamespace(
+        describe_stacks=lambda StackName: {"Stacks": [{"StackName": StackName, "StackStatus": state}]},
+        delete_stack=Mock(side_effect=error),
+    )
+    monkeypatch.setattr(reaper.boto3, "client", lambda name: api)
+    if state == "CREATE_COMPLETE":
+        with pytest.raises(RuntimeError, match=r"siafu-watch.*Role r cannot be assumed"):
+            reaper.handler({}, None)
+    else:
+        assert reaper.handler({}, None) == []
 
 
 def test_its_file_is_all_of_its_code():

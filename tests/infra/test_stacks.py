@@ -454,6 +454,7 @@ def test_boot_script_is_shell_and_names_what_it_installs(tmp_path: Path):
     for line in (
         "AWS_METADATA_SERVICE_TIMEOUT=5 AWS_METADATA_SERVICE_NUM_ATTEMPTS=5",
         "Restart=always",
+        "OOMPolicy=continue",
         "net.ipv4.tcp_keepalive_time=60",
         "LimitNOFILE=65536",
         "gcc-c++",

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from boto3.exceptions import S3UploadFailedError
@@ -158,6 +159,18 @@ def test_deploy_waits_for_what_a_stopped_one_has_begun(steps, cloud, monkeypatch
     assert said == ["CloudFormation is still at work on siafu-data (CREATE_IN_PROGRESS)"]
 
 
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [("DELETE_FAILED", "half removed .*siafu destroy"), ("UPDATE_ROLLBACK_FAILED", "continue the rollback")],
+)
+def test_deploy_does_not_begin_on_a_stack_that_cannot_be_changed(steps, cloud, monkeypatch, state, told):
+    answers = [{"siafu-network": "DELETE_IN_PROGRESS"}, {"siafu-data": "CREATE_COMPLETE", "siafu-network": state}]
+    monkeypatch.setattr(creation.reaper, "states_of", lambda *_: answers.pop(0))
+    monkeypatch.setattr(creation.time, "sleep", lambda seconds: None)
+    with pytest.raises(GnnError, match=f"^siafu-network: .*{told}"):
+        creation._settle(cloud, deployment.stacks("siafu"), lambda text: None)
+
+
 def test_upload_that_fails_ends_in_an_error_of_ours(steps, cloud, monkeypatch):
     """boto3's own, which is none of botocore's."""
 
@@ -256,6 +269,13 @@ def test_dry_run_needs_no_credentials_and_says_what_it_makes_and_costs(monkeypat
     assert said["parts"]["graph_servers"] == pytest.approx(4 * 0.29)
 
 
+def test_types_that_cost_more_than_their_price_are_told_of():
+    planned = creation.Plan({}, {"graph_servers": 0.0336}, "", 0.0)
+    burstable = CONFIG.replace({"cloud.graph_instance": "t4g.medium", "cloud.param_instance": "t4g.medium"})
+    assert "\n  t4g.medium: paid for in CPU credits, " in deploy._table(burstable, planned)
+    assert "CPU credits" not in deploy._table(CONFIG, planned)
+
+
 @needs_node
 def test_unknown_price_is_said_and_hides_nothing(tmp_path):
     from infra import app
@@ -276,18 +296,32 @@ def test_nobody_is_charged_who_was_not_asked(monkeypatch, capsys):
 
 
 @needs_node
-@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (GnnError("cdk deploy: siafu-data failed"), 1)])
-def test_deploy_that_ends_early_says_how_to_go_on_and_how_to_remove(monkeypatch, capsys, error, code):
+def test_deploy_that_is_stopped_says_how_to_go_on_and_how_to_remove(monkeypatch, capsys):
     def stop(*_):
-        raise error
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(creation, "deploy", stop)
     with account(monkeypatch) as cloud:
         make(cloud, ["expiry"])
-        assert main(["deploy", "--yes"]) == code
+        assert main(["deploy", "--yes"]) == 130
     said = capsys.readouterr().err
     assert "siafu deploy goes on from here" in said
     assert "siafu destroy removes" in said
+
+
+EXPIRED = ClientError({"Error": {"Code": "ExpiredToken", "Message": "expired"}}, "HeadObject")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(GnnError("cdk deploy: siafu-data failed"), GnnError), (EXPIRED, ConfigError)]
+)
+@pytest.mark.parametrize("step", ["_settle", "_upload"])
+def test_deploy_that_fails_says_what_to_do_with_what_it_has_made(steps, cloud, monkeypatch, step, error, kind):
+    monkeypatch.setattr(creation, step, Mock(side_effect=error))
+    with pytest.raises(kind) as told:
+        creation.deploy(CONFIG, cloud)
+    has_begun = step == "_upload"
+    assert ("; siafu deploy goes on from here, siafu destroy removes what there is" in str(told.value)) == has_begun
 
 
 @needs_node
@@ -296,7 +330,8 @@ def test_siafu_runs_knows_of_what_was_deployed(monkeypatch, tmp_path, capsys):
     expires = datetime(2099, 1, 1, tzinfo=timezone.utc)
     monkeypatch.setattr(creation, "deploy", lambda *_: Made(expires, "", "", ""))
     with account(monkeypatch) as cloud:
-        assert main(["deploy", "--yes"]) == 0
+        assert main(["deploy", "--yes", "--set", "cloud.email=me@example.org"]) == 0
+        assert "alarms reach me@example.org only after a click" in capsys.readouterr().out
         bucket = deployment.bucket("siafu", cloud.account, cloud.region)
         known = [deployments.Deployment("siafu", cloud.region, bucket, expires.isoformat())]
         assert deployments.known(datetime.now(timezone.utc)) == known
@@ -332,10 +367,10 @@ def fake_npx(folder: Path, script: str, monkeypatch) -> None:
 
 
 def test_command_line_is_pinned_and_told_where_to_go(monkeypatch, tmp_path, capsys):
-    fake_npx(tmp_path, 'echo "$AWS_REGION $AWS_ENDPOINT_URL called: $@"', monkeypatch)
+    fake_npx(tmp_path, 'echo "$AWS_REGION $AWS_ENDPOINT_URL $CDK_DISABLE_CLI_TELEMETRY called: $@"', monkeypatch)
     cdk.deploy(tmp_path / "cdk.out", ["siafu-data"], "eu-west-1", "http://127.0.0.1:4566")
     said = capsys.readouterr().err
-    assert said.startswith("eu-west-1 http://127.0.0.1:4566 called: --yes aws-cdk@2.1148.1 deploy siafu-data --app ")
+    assert said.startswith("eu-west-1 http://127.0.0.1:4566 true called: --yes aws-cdk@2.1148.1 deploy siafu-data ")
     assert "--require-approval never" in said
 
 

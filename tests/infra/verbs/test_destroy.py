@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
+from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
-from infra import deployment, leftovers, reaper, teardown
+from graph_server.lambdas.launchers import account as account_of
+from infra import creation, deployment, leftovers, limits, reaper, teardown, zones
 from infra.cloud import Cloud
 from infra.deployment import PARTS, REGION_TAG, TAG
 from infra.imports import ROOT
+from infra.machines import found, functionlogs
+from infra.machines.mailbox import Mailbox
 from run_coordinator.past_runs import deployments
 from siafu.__main__ import main
-from siafu.errors import GnnError
+from siafu.address import graph_server
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError
 from tests.infra.made import account, make, make_alarm, make_topic, stacks_of, template
 
 
@@ -88,6 +96,10 @@ def test_destroy_that_crashed_is_ended_by_the_next(cloud, looks):
 
 def test_stack_that_fails_to_go_is_tried_again_and_says_why(cloud, monkeypatch):
     make(cloud, PARTS)
+    subnet, vpc = subnet_of(cloud)
+    interface = cloud.client("ec2").create_network_interface(
+        SubnetId=subnet, Description="VPC Endpoint Interface vpce-1"
+    )
     failures = [3]
     ask, delete = reaper.states_of, reaper.delete
 
@@ -100,22 +112,114 @@ def test_stack_that_fails_to_go_is_tried_again_and_says_why(cloud, monkeypatch):
     def stubborn(api, name):
         if name == "siafu-network" and failures[0]:
             failures[0] -= 1
-            return True
+            if not failures[0]:
+                remove_network(cloud, interface["NetworkInterface"]["NetworkInterfaceId"], subnet, vpc)
+            return ""
         return delete(api, name)
 
     monkeypatch.setattr(reaper, "states_of", states_of)
     monkeypatch.setattr(reaper, "delete", stubborn)
     said: list[str] = []
     assert destroy(cloud, said).left == []
-    assert any(text.startswith("siafu-network: delete failed") and "network interfaces" in text for text in said)
+    (text, *_) = (text for text in said if text.startswith("siafu-network: delete failed"))
+    assert text.endswith("take up to 20 minutes; there are: VPC Endpoint Interface vpce-1")
+    assert not any("network interfaces" in text for text in said if text.startswith("siafu-data"))
     assert nothing_is_left(cloud)
+
+
+def subnet_of(cloud: Cloud) -> tuple[str, str]:
+    """A subnet in a VPC that is tagged as the deployment's, and the VPC."""
+    ec2, tags = cloud.client("ec2"), [{"Key": TAG, "Value": cloud.name}]
+    vpc = ec2.create_vpc(CidrBlock="10.1.0.0/16", TagSpecifications=[{"ResourceType": "vpc", "Tags": tags}])["Vpc"]
+    return ec2.create_subnet(VpcId=vpc["VpcId"], CidrBlock="10.1.0.0/20")["Subnet"]["SubnetId"], vpc["VpcId"]
+
+
+def remove_network(cloud: Cloud, interface: str, subnet: str, vpc: str) -> None:
+    ec2 = cloud.client("ec2")
+    ec2.delete_network_interface(NetworkInterfaceId=interface)
+    ec2.delete_subnet(SubnetId=subnet)
+    ec2.delete_vpc(VpcId=vpc)
 
 
 def test_stack_that_never_goes_ends_in_an_error_that_names_it(cloud, monkeypatch):
     make(cloud, ["expiry", "data"])
-    monkeypatch.setattr(reaper, "delete", lambda api, name: False)
+    monkeypatch.setattr(reaper, "delete", lambda api, name: "")
     monkeypatch.setattr(teardown, "LIMIT_S", 10.0)
     with pytest.raises(GnnError, match="siafu-data, siafu-expiry not gone"):
+        destroy(cloud)
+
+
+ROLE = "arn:aws:iam::123456789012:role/cdk-hnb659fds-cfn-exec-role-123456789012-us-east-1"
+
+
+@pytest.mark.parametrize(
+    ("why", "hint"),
+    [
+        (f"Role {ROLE} is invalid or cannot be assumed", "bootstrap aws://123456789012/us-east-1 brings it back"),
+        ("Stack [siafu-data] cannot be deleted while TerminationProtection is enabled", "TerminationProtection"),
+    ],
+)
+def test_refusal_that_waiting_does_not_help_is_told_at_once(cloud, monkeypatch, why, hint):
+    make(cloud, ["expiry", "data"])
+    refuse_to_delete(cloud, monkeypatch, why)
+    slept: list[float] = []
+    with pytest.raises(GnnError, match=f"siafu-data: .*{hint}"):
+        teardown.destroy(cloud, sleep=slept.append)
+    assert slept == []
+
+
+def test_stack_that_is_being_changed_is_waited_for(cloud, monkeypatch):
+    make(cloud, ["expiry"])
+    ask, looks = reaper.states_of, []
+
+    def states_of(api, names):
+        looks.append(names)
+        return ask(api, names) if len(looks) > 2 else {"siafu-expiry": "UPDATE_IN_PROGRESS"}
+
+    with monkeypatch.context() as busy:
+        refuse_to_delete(cloud, busy, "Stack [siafu-expiry] cannot be deleted while in status UPDATE_IN_PROGRESS")
+        busy.setattr(reaper, "states_of", states_of)
+
+        def sleep(seconds: float) -> None:
+            if len(looks) == 2:
+                busy.undo()
+
+        assert teardown.destroy(cloud, sleep=sleep).stacks == ["siafu-expiry"]
+
+
+def refuse_to_delete(cloud: Cloud, monkeypatch, why: str) -> None:
+    """From now on CloudFormation deletes no stack, for this reason."""
+
+    def delete_stack(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "ValidationError", "Message": why}}, "DeleteStack")
+
+    monkeypatch.setattr(cloud.client("cloudformation"), "delete_stack", delete_stack, raising=False)
+
+
+def test_objects_that_s3_is_too_busy_for_are_deleted_in_the_next_round(cloud, monkeypatch):
+    make(cloud, ["data"])
+    s3, name = cloud.client("s3"), deployment.bucket("siafu", cloud.account, cloud.region)
+    s3.put_object(Bucket=name, Key="a", Body=b"x")
+    delete, busy = s3.delete_objects, [True]
+
+    def delete_objects(*, Delete, **where):
+        keys = Delete["Objects"]
+        left = [keys.pop()] if busy.pop() else []
+        busy.append(False)
+        delete(Delete={**Delete, "Objects": keys}, **where)
+        return {"Errors": [{"Key": one["Key"], "Code": "SlowDown", "Message": "reduce your rate"} for one in left]}
+
+    monkeypatch.setattr(s3, "delete_objects", delete_objects, raising=False)
+    assert [reaper.empty(s3, name) for _ in range(3)][1:] == [1, 0]
+
+
+def test_objects_that_may_not_be_deleted_end_destroy_with_their_name(cloud, monkeypatch):
+    make(cloud, ["data"])
+    s3 = cloud.client("s3")
+    s3.put_object(Bucket=deployment.bucket("siafu", cloud.account, cloud.region), Key="a", Body=b"x")
+    errors = [{"Key": "a", "Code": "AccessDenied", "Message": "not you"}]
+    monkeypatch.setattr(s3, "delete_objects", lambda **_: {"Errors": errors}, raising=False)
+    with pytest.raises(GnnError, match=r"\(AccessDenied\) when calling the DeleteObjects a operation: not you"):
         destroy(cloud)
 
 
@@ -343,32 +447,80 @@ IN_IAM = {
     "s3:DeleteObjects": "s3:DeleteObjectVersion",
     "s3:ListBuckets": "s3:ListAllMyBuckets",
     "s3:ListObjectVersions": "s3:ListBucketVersions",
+    "s3:ListObjectsV2": "s3:ListBucket",
+    **dict.fromkeys(("s3:CreateMultipartUpload", "s3:UploadPart", "s3:CompleteMultipartUpload"), "s3:PutObject"),
+    "s3:HeadObject": "s3:GetObject",
+    "service-quotas:GetServiceQuota": "servicequotas:GetServiceQuota",
 }
 
 
-def test_policy_in_the_docs_allows_whatever_destroy_does(cloud):
+UNKNOWN_TO_MOTO = {
+    "GetAccountSettings": {"AccountLimit": {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 1000}},
+    "GetFunctionConfiguration": {"State": "Active", "MemorySize": 192, "Timeout": 900},
+    "GetFunctionConcurrency": {"ReservedConcurrentExecutions": 100},
+    "GetServiceQuota": {"Quota": {"Value": 64.0}},
+    "DescribeScalingActivities": {"Activities": []},
+}
+
+
+def rights() -> set[str]:
+    """Actions that the policy in the docs allows."""
     policy = json.loads((ROOT / "docs" / "aws-policy.json").read_text())
-    allowed = {
-        action
-        for statement in policy["Statement"]
-        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
-    }
+    actions = [statement["Action"] for statement in policy["Statement"]]
+    return {name for one in actions for name in ([one] if isinstance(one, str) else one)}
+
+
+@contextlib.contextmanager
+def noted(monkeypatch) -> Iterator[set[str]]:
+    """What any client calls meanwhile, as IAM calls it."""
+    called: set[str] = set()
+    call = BaseClient._make_api_call
+
+    def note(client, operation, arguments):
+        called.add(f"{client.meta.service_model.service_name}:{operation}")
+        if operation == "DescribeStacks" and "StackName" not in arguments:
+            called.add("cloudformation:ListStacks")  # CloudFormation API reference, DescribeStacks
+        return UNKNOWN_TO_MOTO.get(operation) or call(client, operation, arguments)
+
+    with monkeypatch.context() as watched:
+        watched.setattr(BaseClient, "_make_api_call", note)
+        yield called
+    for name in called & IN_IAM.keys():
+        called.remove(name)
+        called.add(IN_IAM[name])
+
+
+def test_policy_in_the_docs_allows_whatever_destroy_does(cloud, monkeypatch):
     make(cloud, ["network"])
     make_orphans(cloud)
-    leftovers.find(cloud)  # all clients are there
-    called: set[str] = set()
-
-    def note(model, **_: object) -> None:
-        called.add(f"{model.service_model.service_name}:{model.name}")
-
-    clients = {id(client): client for client in cloud._clients.values()}.values()
-    for client in clients:
-        client.meta.events.register("before-call", note)
-    destroy(cloud)
-    for client in clients:
-        client.meta.events.unregister("before-call", note)
+    with noted(monkeypatch) as called:
+        destroy(cloud)
     assert len(called) > 40
-    assert {IN_IAM.get(name, name) for name in called} - allowed == set()
+    assert called - rights() == set()
+
+
+def test_policy_in_the_docs_allows_whatever_deploy_and_train_ask(cloud, monkeypatch, tmp_path):
+    make(cloud, PARTS)
+    config, file = Config(), tmp_path / "file"
+    file.write_bytes(b"x" * (9 << 20))  # in parts
+    with noted(monkeypatch) as called:
+        limits.check(config, cloud, PARTS, lambda text: None)
+        zones.settle(config, cloud)
+        creation._run_that_goes_on(cloud)
+        creation._settle(cloud, deployment.stacks(cloud.name), lambda text: None)
+        creation._upload(cloud, {"packages/x.zip": file}, lambda text: None)
+        with pytest.raises(ConfigError, match="there is no deployment"):  # moto's stacks have no outputs
+            found.find(config)
+        mailbox = Mailbox(deployment.bucket(cloud.name, cloud.account, cloud.region), region=cloud.region)
+        assert mailbox.replace("orders/coordinator-0.json", {}, None)
+        mailbox.upload(file, "shards/x")
+        mailbox.download("shards/x", file)
+        found.instances_of(cloud.name, cloud.region)
+        functionlogs.bring(deployment.function(cloud.name), cloud.region, 0.0, tmp_path)
+        found.refusal(cloud.name, cloud.region, graph_server(0))
+        assert account_of.environments(cloud.client("lambda"), config) == 100  # graph servers on this machine ask
+    assert len(called) > 12
+    assert called - rights() == set()
 
 
 @pytest.mark.parametrize("service", ["budgets", "resourcegroupstaggingapi"])

@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
+from infra import deployment
 from infra.machines import found, overview, runs
 from infra.machines.mailbox import Mailbox, report_key, run_key
 from infra.machines.remote import status_of
@@ -163,10 +164,16 @@ def test_a_deployment_is_found_by_its_stacks(box: Mailbox) -> None:
         }
         cloud.create_stack(StackName=f"mine-{part}", TemplateBody=json.dumps(template))
     cloud.create_stack(StackName="mine-other-data", TemplateBody=json.dumps(template))
+    named: list[str] = []
+    found.service.client("cloudformation", "us-east-1")  # boto3's session is there
+    boto3.DEFAULT_SESSION.events.register(
+        "before-parameter-build.cloudformation.DescribeStacks", lambda params, **_: named.append(params["StackName"])
+    )
     end = datetime(2026, 11, 22, 18, 30, tzinfo=timezone.utc)
     assert found.find(config) == found.Found(BUCKET, "mine-worker", "7000-7099", end)
     report = overview.examine(config, found.mailbox_of(config))
     assert [stack["name"] for stack in report["stacks"]] == ["mine-expiry", "mine-data", "mine-function"]
+    assert set(named) == set(deployment.stacks("mine"))  # without a name, it needs ListStacks as well
     assert report["expires"] == "2026-11-22T18:30:00Z"
     assert "  removes itself at 2026-11-22T18:30:00Z, " in "\n".join(status._lines(report))
     assert found.until(end, end - timedelta(hours=3.5)) == "at 2026-11-22T18:30:00Z, in 3.5 h"
