@@ -7,6 +7,7 @@ search; a point that diverges is last.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -163,14 +164,15 @@ def search(
     place = {trial.name: number for number, same in enumerate(trials.values()) for trial in same}
     done: list[list[Done]] = [[] for _ in points]
     everything = [trial for same in trials.values() for trial in same]
-    (folder / LINES).write_text("")  # what is known already is said again, in the order of the trials
-    trials_done = repeat.carry_out(
+    outcomes = repeat.carry_out(
         everything, folder, base, jobs=jobs, watch=watch, may_diverge=True, on_epoch=on_epoch
     )
-    for one in trials_done:
-        done[place[one.trial.name]].append(one)
-        _note(folder, points[place[one.trial.name]], one)
-        on_done(one)
+    with contextlib.closing(outcomes):
+        for one in outcomes:
+            is_first = not any(done)  # what is known already is said again, in the order of the trials
+            done[place[one.trial.name]].append(one)
+            _note(folder / LINES, points[place[one.trial.name]], one, anew=is_first)
+            on_done(one)
     finished = [
         _point(folder, point, its)
         for point, its in zip(points, done, strict=True)
@@ -212,11 +214,11 @@ def _checked(base: Config, point: Mapping[str, Any], known: dict[Data, ShardSet]
     return config
 
 
-def _note(folder: Path, settings: Mapping[str, Any], one: Done) -> None:
+def _note(file: Path, settings: Mapping[str, Any], one: Done, *, anew: bool) -> None:
     """A line for search.jsonl: for whoever watches; what is known when the search goes on is read from the runs."""
     told: Mapping[str, object] = repeat.brief(one.trial.seed, one.result) if one.result else {"diverged": one.error}
-    with open(folder / LINES, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"settings": dict(settings), "seed": one.trial.seed, **told}) + "\n")
+    with open(file, "w" if anew else "a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"settings": dict(settings), "seed": one.trial.seed, **told}) + "\n")
 
 
 def _in_numbers(point: Point) -> dict[str, Any]:
