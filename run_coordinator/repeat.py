@@ -331,9 +331,7 @@ def carry_out(
             yield from _judged(outcomes, folder, limits, may_diverge=may_diverge, may_fail=may_fail)
 
 
-def _judged(
-    outcomes: Outcomes, folder: Path, limits: Limits, *, may_diverge: bool, may_fail: bool
-) -> Iterator[Done]:
+def _judged(outcomes: Outcomes, folder: Path, limits: Limits, *, may_diverge: bool, may_fail: bool) -> Iterator[Done]:
     """The outcomes that are answers. Raises: those that are not."""
     for trial, outcome in outcomes:
         if isinstance(outcome, GnnError):
@@ -361,7 +359,8 @@ def _asked(trials: Sequence[Trial], folder: Path, limits: Limits) -> Iterator[Tr
             return
         path = folder / trial.name
         if path.exists():  # ours, by plan.json, and begun but not finished
-            shutil.rmtree(path)
+            with run_directory.alone(path):  # siafu resume may go on with it
+                shutil.rmtree(path)
         yield replace(trial, config=trial.config.replace({**left, "run.dir": str(path)}))
 
 
@@ -420,9 +419,7 @@ class _Job:
         return error
 
 
-def _side_by_side(
-    trials: Iterator[Trial], folder: Path, jobs: int, watch: Watch, on_epoch: OnEpoch | None
-) -> Outcomes:
+def _side_by_side(trials: Iterator[Trial], folder: Path, jobs: int, watch: Watch, on_epoch: OnEpoch | None) -> Outcomes:
     running: list[_Job] = []
     with contextlib.ExitStack() as all_shown:
         try:

@@ -69,17 +69,21 @@ class Search:
 
     @property
     def best(self) -> Point:
-        """By validation score, the earlier of equals."""
+        """By validation score, the earlier of equals. Raises: ConfigError if no point has finished, or all diverged."""
+        if not self.has_best:
+            why = "all points diverged" if self.points else "no point has finished"
+            raise ConfigError(f"{self.dir}: {why}: there is no best one")
         return self.points[0]
 
     @property
     def best_settings(self) -> dict[str, Any]:
-        """For ``siafu.train(..., settings=...)``."""
+        """For ``siafu.train(..., settings=...)``. Raises: as ``best``."""
         return dict(self.best.settings)
 
     @property
-    def _has_best(self) -> bool:
-        return bool(self.points) and not self.best.diverged
+    def has_best(self) -> bool:
+        """Whether a point has finished, and not all diverged."""
+        return bool(self.points) and not self.points[0].diverged
 
     def headings(self) -> list[str]:
         """Of a table of the points."""
@@ -92,7 +96,7 @@ class Search:
             {"settings": dict(point.settings), "diverged": point.diverged, **point.summary} for point in self.points
         ]
         return {
-            "best": self.best_settings if self._has_best else None,
+            "best": self.best_settings if self.has_best else None,
             "metric": self.metric,
             "points": points,
             "asked": self.num_asked,
@@ -107,7 +111,7 @@ class Search:
         return tables.frame([{**point.settings, **_in_numbers(point)} for point in self.points])
 
     def __repr__(self) -> str:
-        best = f", best {name_of(self.best.settings)}: val {self.best.val_acc:.4f}" if self._has_best else ""
+        best = f", best {name_of(self.best.settings)}: val {self.best.val_acc:.4f}" if self.has_best else ""
         return f"Search({len(self.points)} of {self.num_asked} points{best}, {self.dir})"
 
     def _repr_html_(self) -> str:
@@ -164,9 +168,7 @@ def search(
     place = {trial.name: number for number, same in enumerate(trials.values()) for trial in same}
     done: list[list[Done]] = [[] for _ in points]
     everything = [trial for same in trials.values() for trial in same]
-    outcomes = repeat.carry_out(
-        everything, folder, base, jobs=jobs, watch=watch, may_diverge=True, on_epoch=on_epoch
-    )
+    outcomes = repeat.carry_out(everything, folder, base, jobs=jobs, watch=watch, may_diverge=True, on_epoch=on_epoch)
     with contextlib.closing(outcomes):
         for one in outcomes:
             is_first = not any(done)  # what is known already is said again, in the order of the trials

@@ -180,6 +180,15 @@ def test_a_second_call_leaves_the_runs_of_the_first_alone(trained: list[Config],
     assert len(repeat.repeat("digits", runs=3).runs) == 3
 
 
+def test_a_run_that_somebody_resumes_is_not_begun_anew(trained: list[Config]):
+    first = repeat.repeat("digits", runs=1)
+    (first.runs[0].dir / "result.json").unlink()
+    under_way = pytest.raises(ConfigError, match=r"seed-0: this run is under way$")
+    with run_directory.alone(first.runs[0].dir), under_way:
+        repeat.repeat("digits", runs=1)
+    assert first.runs[0].dir.is_dir()
+
+
 # --- rule 3 -----------------------------------------------------------------------------------------------------------
 
 

@@ -74,7 +74,15 @@ def test_points_are_ranked_by_their_mean_validation_score(trained: list[tuple[fl
 def test_a_point_that_diverges_is_last(trained: list[tuple[float, int]], shards: str):
     found = search(shards, {"lr": [9.0, 0.1]})
     assert [point.diverged for point in found.points] == ["", "epoch 2: the loss is nan"]
-    assert search(shards, {"lr": [9.0]}).to_dict()["best"] is None
+    none = search(shards, {"lr": [9.0]})
+    assert none.to_dict()["best"] is None
+    with pytest.raises(ConfigError, match=r": all points diverged: there is no best one$"):
+        print(none.best_settings)
+
+
+def test_a_search_without_a_point_has_no_best_one(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r": no point has finished: there is no best one$"):
+        print(Search(tmp_path, (), 2, "accuracy").best)
 
 
 def test_the_same_search_goes_on_and_knows_what_diverged(trained: list[tuple[float, int]], shards: str):
