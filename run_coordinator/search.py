@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from run_coordinator import keywords, prepared, repeat, run_config, search_space, tables
 from run_coordinator.epoch_calls import OnEpoch
@@ -108,7 +108,8 @@ class Search:
         ("train.lr"); over the point's runs the means val_acc, test_acc, epochs and train_seconds, the deviations
         val_acc_std and test_acc_std, and the sum usd; runs (how many); diverged (why, "" if none did).
         Raises: ConfigError without pandas."""
-        return tables.frame([{**point.settings, **_in_numbers(point)} for point in self.points])
+        rows = [{**point.settings, **_in_numbers(point)} for point in self.points]
+        return tables.frame(rows, None if rows else list(_Numbers.__annotations__))
 
     def __repr__(self) -> str:
         best = f", best {name_of(self.best.settings)}: val {self.best.val_acc:.4f}" if self.has_best else ""
@@ -223,7 +224,19 @@ def _note(file: Path, settings: Mapping[str, Any], one: Done, *, anew: bool) -> 
         stream.write(json.dumps({"settings": dict(settings), "seed": one.trial.seed, **told}) + "\n")
 
 
-def _in_numbers(point: Point) -> dict[str, Any]:
+class _Numbers(TypedDict):
+    val_acc: float | None
+    val_acc_std: float | None
+    test_acc: float | None
+    test_acc_std: float | None
+    epochs: float | None
+    train_seconds: float | None
+    usd: float
+    runs: int
+    diverged: str
+
+
+def _in_numbers(point: Point) -> _Numbers:
     """Its row of ``Search.to_pandas``, behind the settings."""
     found = point.summary
     val, test = (None, None) if point.diverged else (found["val_acc"], found["test_acc"])

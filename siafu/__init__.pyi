@@ -27,6 +27,7 @@ from run_coordinator.past_runs import Trials as Trials
 from run_coordinator.past_runs import runs as runs
 from run_coordinator.predict import predict as predict
 from run_coordinator.predict.predictions import Predictions as Predictions
+from run_coordinator.recovery.resume import os
 from run_coordinator.repeat import Done, Watch
 from run_coordinator.repeat import Runs as Runs
 from run_coordinator.run import Run as Run
@@ -465,7 +466,7 @@ def search(
     """
 
 def resume(
-    run_dir: str | Path,
+    run_dir: str | os.PathLike[str],
     *,
     settings: Mapping[str, Any] | None = None,
     on_status: Callable[[Status], None] | None = None,

@@ -85,7 +85,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def entries(folder: Path, older_s: float, runs_older_s: float | None) -> list[Entry]:
-    """All that would go. Raises: ConfigError for a run that cannot be read: nobody knows how it stands."""
+    """All that would go. A run that cannot be read stays: nobody knows how it stands."""
     found = [one for one in _in_cache() if one.age_s >= older_s and not is_read(one.path)]
     if runs_older_s is None:
         return found

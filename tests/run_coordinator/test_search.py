@@ -12,7 +12,7 @@ import pytest
 from graph_data.prepare import prepare
 from run_coordinator import api
 from run_coordinator.run import Run
-from run_coordinator.search import name_of, search
+from run_coordinator.search import Search, name_of, search
 from siafu.__main__ import main
 from siafu.config import Config
 from siafu.errors import ConfigError, Diverged
@@ -81,6 +81,8 @@ def test_a_point_that_diverges_is_last(trained: list[tuple[float, int]], shards:
 
 
 def test_a_search_without_a_point_has_no_best_one(tmp_path: Path):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    assert Search(tmp_path, (), 2, "accuracy").to_pandas().sort_values("val_acc").empty
     with pytest.raises(ConfigError, match=r": no point has finished: there is no best one$"):
         print(Search(tmp_path, (), 2, "accuracy").best)
 
