@@ -27,7 +27,6 @@ from run_coordinator.past_runs import Trials as Trials
 from run_coordinator.past_runs import runs as runs
 from run_coordinator.predict import predict as predict
 from run_coordinator.predict.predictions import Predictions as Predictions
-from run_coordinator.recovery.resume import os
 from run_coordinator.repeat import Done, Watch
 from run_coordinator.repeat import Runs as Runs
 from run_coordinator.run import Run as Run
