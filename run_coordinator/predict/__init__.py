@@ -92,15 +92,17 @@ def evaluated(
     try:
         shown = renumbered(shards, work / "graph", *plan.numbers) if any(plan.numbers) else shards
         ended = api.carry_out(plan.config, shown, work, on_status)
-    except ConfigError:
+    except (ConfigError, KeyboardInterrupt):
         shutil.rmtree(work, ignore_errors=True)
-        raise
+        raise  # after another failure it stays: its logs say why
     sheet = Sheet(
         plan.kind, plan.spec.num_classes if plan.kind != "embedding" else 0, plan.classes, shards.manifest.target
     )
     rows = JoinedRows.written(work / ROWS_FOLDER, shards)
-    yield sheet, _blocks(plan, rows, shards, shown), _result(plan, run_dir, shards, rows, ended)
-    shutil.rmtree(work, ignore_errors=True)  # after a failure it stays, but for a mistake of the user: its logs say why
+    try:
+        yield sheet, _blocks(plan, rows, shards, shown), _result(plan, run_dir, shards, rows, ended)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _work_dir(run_dir: Path) -> Path:
