@@ -155,14 +155,14 @@ def search(
         raise ConfigError(f"runs = {runs}, jobs = {jobs}, random = {random}: must be >= 1, random >= 0")
     parsed = search_space.parse(over or {})
     base, in_memory = repeat.asked(source, config, settings, short, preset)
-    if in_memory is not None:
-        base = base.replace({"data.source": str(prepared.shards_of(base, in_memory))})
     points = search_space.points(parsed, random, seed)
     known: dict[Data, ShardSet] = {}
     trials = {
-        name_of(point): repeat.seeds_of(_checked(base, point, known), runs, name=f"{name_of(point)},")
+        name_of(point): repeat.seeds_of(_checked(base, point, known, in_memory), runs, name=f"{name_of(point)},")
         for point in points
     }
+    if in_memory is not None:
+        base = base.replace({"data.source": next(iter(trials.values()))[0].config.data.source})
     graphs = sorted({json.dumps(shards.manifest.fingerprint, sort_keys=True) for shards in known.values()})
     plan = {"over": {key: str(values) for key, values in parsed.items()}, "seed": seed, "graphs": graphs}
     folder = repeat.folder_of(base, "search", plan)
@@ -197,13 +197,16 @@ def name_of(point: Mapping[str, Any]) -> str:
     return f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _checked(base: Config, point: Mapping[str, Any], known: dict[Data, ShardSet]) -> Config:
-    """The point's config. ConfigError, naming the point, if its model cannot be or if there is nothing to choose by."""
+def _checked(base: Config, point: Mapping[str, Any], known: dict[Data, ShardSet], in_memory: Any) -> Config:
+    """The point's config, of a graph in memory with its shards as source. ConfigError, naming the point, if its model
+    cannot be or if there is nothing to choose by."""
     try:
         config = base.replace(point)
         if config.data not in known:
-            known[config.data] = ShardSet.open(prepared.shards_of(config))
+            known[config.data] = ShardSet.open(prepared.shards_of(config, in_memory))
         shards = known[config.data]
+        if in_memory is not None:
+            config = config.replace({"data.source": str(shards.path)})
         prepared.built(prepared.fit(config, shards), shards)
     except ConfigError as error:
         raise ConfigError(f"search at {name_of(point)}: {error}") from None

@@ -80,6 +80,15 @@ def test_a_point_that_diverges_is_last(trained: list[tuple[float, int]], shards:
         print(none.best_settings)
 
 
+def test_settings_of_the_data_are_tried_on_a_graph_in_memory_too(trained: list[tuple[float, int]], tmp_path: Path):
+    graph, cache = random_graph(3), {"data.cache_dir": str(tmp_path / "cache")}
+    found = search(graph, {"feature_norm": ["none", "row"], "parts": [1, 2]}, lr=0.1, settings=cache)
+    assert found.complete
+    assert len({run.dir for point in found.points for run in point.runs}) == 4
+    assert search(graph, {"feature_norm": ["none", "row"], "parts": [1, 2]}, lr=0.1, settings=cache).dir == found.dir
+    assert len(trained) == 4
+
+
 def test_a_search_without_a_point_has_no_best_one(tmp_path: Path):
     pytest.importorskip("pandas", reason="pandas is not installed")
     assert Search(tmp_path, (), 2, "accuracy").to_pandas().sort_values("val_acc").empty
