@@ -251,6 +251,17 @@ def test_seeds_are_a_column_with_a_spread(tmp_path: Path) -> None:
     assert told["cost"] == ["$0.5000", "$0.5000"]
 
 
+def test_seeds_that_have_not_finished_do_not_count(tmp_path: Path) -> None:
+    many = seeds(tmp_path / "many", 0.5, 0.7)
+    written(many / "seed-2", scores=(0.1,), ended=False)
+    written(tmp_path / "begun" / "seed-0", scores=(0.1,), ended=False)
+    (tmp_path / "begun" / "plan.json").write_text('{"what": "seeds"}')
+    columns = compare.columns_of([many, tmp_path / "begun"])
+    assert compare.rows(columns)["validation accuracy"] == ["0.6000 ± 0.1414", "0.1000"]
+    assert compare.as_json(columns)["runs"][0]["val_acc"] == read(many).spread("val")
+    assert "many: 2 of 3 runs have finished; the others do not count" in compare.notes(columns)
+
+
 def test_curves_have_one_scale(tmp_path: Path) -> None:
     low, high = written(tmp_path / "low", scores=(0.0, 0.1)), written(tmp_path / "high", scores=(0.5, 1.0))
     told = compare.rows(compare.columns_of([low, high]))
