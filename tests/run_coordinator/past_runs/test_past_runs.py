@@ -360,6 +360,28 @@ def test_a_run_that_goes_on_stays_and_so_does_its_graph(cache: Path) -> None:
     assert not (cache / "new-1").exists()
 
 
+def test_a_call_of_many_runs_that_goes_on_keeps_its_folder(cache: Path) -> None:
+    many = seeds(cache.parents[1] / "runs/many", 0.5)
+    with run_directory.alone(many):  # between two of its runs
+        assert main(["clean", "--runs", "1s", "--yes"]) == 0
+    assert many.is_dir()
+    assert main(["clean", "--runs", "1s", "--yes"]) == 0
+    assert not many.exists()
+
+
+def test_what_goes_while_it_is_counted_is_left_out(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lstat = os.lstat
+
+    def gone(path: Any, **options: Any) -> os.stat_result:
+        if "old-2" in str(path):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+        return lstat(path, **options)
+
+    monkeypatch.setattr(os, "lstat", gone)
+    monkeypatch.setattr(Path, "lstat", gone)
+    assert [one.path.name for one in clean.entries(Path("runs"), 0.0, None)] == ["new-1"]
+
+
 @pytest.mark.long
 def test_who_trains_reads_its_graph_to_the_end(tmp_path: Path) -> None:
     shards = prepare("digits", tmp_path / "digits").path
