@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ from graph_data.published import OGB, PublishedFile, PublishedGraph, graphs
 from graph_data.sources.names import DATA_VARIABLE, data_folders, resolve
 from siafu import extras
 from siafu.errors import ConfigError, DownloadError
+from siafu.locks import locked
 from siafu.parser import offer
 from siafu.streams import say
 
@@ -148,7 +148,7 @@ def _alone(draft: Path) -> Iterator[Path]:
     """The folder of a download, made if it is missing, while no other process fetches into it."""
     draft.mkdir(parents=True, exist_ok=True)
     with (draft / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        locked(lock, wait=True)
         yield draft
 
 

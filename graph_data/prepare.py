@@ -30,7 +30,7 @@ from graph_data.sources.columns import path_and_options
 from graph_data.sources.ids import NamedIds
 from graph_data.sources.names import SOURCES, Source, resolve
 from graph_data.writer import ShardWriter
-from siafu import __version__
+from siafu import __version__, outputs
 from siafu.config import CACHE_ADVICE, cache_folder
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import Graph, tidy
@@ -94,6 +94,7 @@ def prepare(
     """
     options = Options.of({**locals(), "features_as": os.fspath(features_as)})
     options.check()
+    outputs.check_no_tilde("out", out)
     source = _as_read(source, options)
     with ShardWriter(out) as writer:  # first, so that a bad destination costs no time
         found = found_in(source)

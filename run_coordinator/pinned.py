@@ -6,7 +6,6 @@ installation that was killed is not taken for a whole one.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from siafu.config import cache_folder
+from siafu.locks import locked
 
 
 def folder(name: str, pins: bytes, cache: Path | None = None) -> Path:
@@ -26,7 +26,7 @@ def alone(home: Path) -> Iterator[None]:
     """While no other process makes the environment at ``home``. OSError if its folder cannot be written."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with home.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        locked(file, wait=True)
         yield
 
 

@@ -22,7 +22,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, cast
@@ -158,9 +158,10 @@ def repeat(
         base = base.replace({"data.source": trials[0].config.data.source})
     folder = folder_of(base, "seeds", {"data_seeds": data_seeds, "graph": content_of(base)})
     finished = []
-    for one in carry_out(trials, folder, base, jobs=jobs, watch=watch, on_epoch=on_epoch):
-        finished.append(one)
-        on_done(one)
+    with contextlib.closing(carry_out(trials, folder, base, jobs=jobs, watch=watch, on_epoch=on_epoch)) as outcomes:
+        for one in outcomes:
+            finished.append(one)
+            on_done(one)
     finished.sort(key=lambda one: one.trial.seed)
     summary: SummaryOfSeeds = {**summarised(finished), "asked": runs, "run_dir": str(folder)}
     (folder / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
@@ -306,8 +307,9 @@ def carry_out(
     train: Trainer | None = None,
     on_epoch: OnEpoch | None = None,
     limits: Limits | None = None,
-) -> Iterator[Done]:
-    """Yields every trial that is finished, those of earlier calls first, until all are or a limit is reached.
+) -> Generator[Done, None, None]:
+    """Yields every trial that is finished, those of earlier calls first, until all are or a limit is reached. To be
+    closed (``contextlib.closing``): until then the folder is locked, and the processes of trials go on.
 
     may_diverge: a trial that diverged is an answer, too; may_fail: so is one that failed for any reason, which the next
     call tries again. train: what trains one, where they come one after the other; by default ``trained``.
@@ -315,15 +317,22 @@ def carry_out(
     """
     train = train or functools.partial(trained, on_epoch=on_epoch)
     limits = limits or Limits(config, jobs)
-    missing = []
-    for trial in trials:
-        if (known := _finished(folder, trial)) is None:
-            missing.append(trial)
-            continue
-        limits.spent += _usd(known.result) if known.result else 0.0
-        yield known
-    todo = _asked(missing, folder, limits)
-    outcomes = _one_by_one(todo, watch, train) if jobs == 1 else _side_by_side(todo, folder, jobs, watch, on_epoch)
+    with run_directory.alone(folder):
+        missing = []
+        for trial in trials:
+            if (known := _finished(folder, trial)) is None:
+                missing.append(trial)
+                continue
+            limits.spent += _usd(known.result) if known.result else 0.0
+            yield known
+        todo = _asked(missing, folder, limits)
+        outcomes = _one_by_one(todo, watch, train) if jobs == 1 else _side_by_side(todo, folder, jobs, watch, on_epoch)
+        with contextlib.closing(outcomes):
+            yield from _judged(outcomes, folder, limits, may_diverge=may_diverge, may_fail=may_fail)
+
+
+def _judged(outcomes: Outcomes, folder: Path, limits: Limits, *, may_diverge: bool, may_fail: bool) -> Iterator[Done]:
+    """The outcomes that are answers. Raises: those that are not."""
     for trial, outcome in outcomes:
         if isinstance(outcome, GnnError):
             # All else (a lost server, a full disk, no room for a thread) says nothing about the settings.
@@ -350,14 +359,16 @@ def _asked(trials: Sequence[Trial], folder: Path, limits: Limits) -> Iterator[Tr
             return
         path = folder / trial.name
         if path.exists():  # ours, by plan.json, and begun but not finished
-            shutil.rmtree(path)
+            with run_directory.alone(path):  # siafu resume may go on with it
+                shutil.rmtree(path)
         yield replace(trial, config=trial.config.replace({**left, "run.dir": str(path)}))
 
 
 Outcome = Result | GnnError | None  # None: as of ``Trainer``
+Outcomes = Generator[tuple[Trial, Outcome], None, None]
 
 
-def _one_by_one(trials: Iterator[Trial], watch: Watch, train: Trainer) -> Iterator[tuple[Trial, Outcome]]:
+def _one_by_one(trials: Iterator[Trial], watch: Watch, train: Trainer) -> Outcomes:
     for trial in trials:
         try:
             with watch(trial) as on_status:
@@ -408,9 +419,7 @@ class _Job:
         return error
 
 
-def _side_by_side(
-    trials: Iterator[Trial], folder: Path, jobs: int, watch: Watch, on_epoch: OnEpoch | None
-) -> Iterator[tuple[Trial, Outcome]]:
+def _side_by_side(trials: Iterator[Trial], folder: Path, jobs: int, watch: Watch, on_epoch: OnEpoch | None) -> Outcomes:
     running: list[_Job] = []
     with contextlib.ExitStack() as all_shown:
         try:

@@ -16,10 +16,13 @@ from siafu.sparse import Array
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A finished run and its directory."""
+    """A finished run and its directory. It may stand wherever a run's directory is asked for."""
 
     dir: Path
     result: Result  # what ``siafu train --json`` prints
+
+    def __fspath__(self) -> str:
+        return str(self.dir)
 
     @classmethod
     def open(cls, run_dir: str | os.PathLike[str]) -> Run:

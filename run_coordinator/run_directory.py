@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import platform
@@ -21,6 +20,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.features import STANDARD
 from siafu.fingerprint import differences, of_run
+from siafu.locks import EXCLUSIVE, SHARED, locked
 from siafu.run_files import CONFIG, METRICS, OfGraph, write_whole
 from siafu.shards import NAMES, ShardSet
 
@@ -59,11 +59,12 @@ LOOK_S = 0.2
 
 @contextlib.contextmanager
 def alone(run_dir: Path) -> Iterator[None]:
-    """Nobody else runs in this directory meanwhile. ConfigError if somebody does."""
+    """Nobody else runs in this directory meanwhile, as far as its file system has locks. ConfigError if somebody
+    does."""
     folder = os.open(run_dir, os.O_RDONLY)
     deadline = time.monotonic() + LOOK_S
     try:
-        while not _locked(folder):
+        while not locked(folder):
             if time.monotonic() >= deadline:
                 raise ConfigError(f"{run_dir}: this run is under way")
             time.sleep(LOOK_S / 20)
@@ -74,7 +75,7 @@ def alone(run_dir: Path) -> Iterator[None]:
 
 def is_under_way(run_dir: Path) -> bool:
     """Whether somebody has the directory to themselves (``alone``); not where the file system has no locks."""
-    return _is_locked(run_dir, fcntl.LOCK_SH)  # so that those who look do not take each other for a run
+    return _is_locked(run_dir, SHARED)  # so that those who look do not take each other for a run
 
 
 @contextlib.contextmanager
@@ -83,8 +84,7 @@ def reads(shards: Path) -> Iterator[None]:
     no locks."""
     folder = os.open(shards, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(folder, fcntl.LOCK_SH)
+        locked(folder, SHARED, wait=True)
         yield
     finally:
         os.close(folder)
@@ -92,7 +92,7 @@ def reads(shards: Path) -> Iterator[None]:
 
 def is_read(shards: Path) -> bool:
     """Whether a run that goes on reads this folder, wherever the run's directory is."""
-    return _is_locked(shards, fcntl.LOCK_EX)
+    return _is_locked(shards, EXCLUSIVE)
 
 
 def _is_locked(path: Path, kind: int) -> bool:
@@ -102,20 +102,9 @@ def _is_locked(path: Path, kind: int) -> bool:
     except OSError:  # a file, or gone
         return False
     try:
-        return not _locked(folder, kind)
-    except OSError:
-        return False
+        return not locked(folder, kind)
     finally:
         os.close(folder)
-
-
-def _locked(file: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Whether it is ours, until it is closed."""
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:

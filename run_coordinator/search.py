@@ -7,13 +7,14 @@ search; a point that diverges is last.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from run_coordinator import keywords, prepared, repeat, run_config, search_space, tables
 from run_coordinator.epoch_calls import OnEpoch
@@ -68,17 +69,21 @@ class Search:
 
     @property
     def best(self) -> Point:
-        """By validation score, the earlier of equals."""
+        """By validation score, the earlier of equals. Raises: ConfigError if no point has finished, or all diverged."""
+        if not self.has_best:
+            why = "all points diverged" if self.points else "no point has finished"
+            raise ConfigError(f"{self.dir}: {why}: there is no best one")
         return self.points[0]
 
     @property
     def best_settings(self) -> dict[str, Any]:
-        """For ``siafu.train(..., settings=...)``."""
+        """For ``siafu.train(..., settings=...)``. Raises: as ``best``."""
         return dict(self.best.settings)
 
     @property
-    def _has_best(self) -> bool:
-        return bool(self.points) and not self.best.diverged
+    def has_best(self) -> bool:
+        """Whether a point has finished, and not all diverged."""
+        return bool(self.points) and not self.points[0].diverged
 
     def headings(self) -> list[str]:
         """Of a table of the points."""
@@ -91,7 +96,7 @@ class Search:
             {"settings": dict(point.settings), "diverged": point.diverged, **point.summary} for point in self.points
         ]
         return {
-            "best": self.best_settings if self._has_best else None,
+            "best": self.best_settings if self.has_best else None,
             "metric": self.metric,
             "points": points,
             "asked": self.num_asked,
@@ -103,10 +108,11 @@ class Search:
         ("train.lr"); over the point's runs the means val_acc, test_acc, epochs and train_seconds, the deviations
         val_acc_std and test_acc_std, and the sum usd; runs (how many); diverged (why, "" if none did).
         Raises: ConfigError without pandas."""
-        return tables.frame([{**point.settings, **_in_numbers(point)} for point in self.points])
+        rows = [{**point.settings, **_in_numbers(point)} for point in self.points]
+        return tables.frame(rows, None if rows else list(_Numbers.__annotations__))
 
     def __repr__(self) -> str:
-        best = f", best {name_of(self.best.settings)}: val {self.best.val_acc:.4f}" if self._has_best else ""
+        best = f", best {name_of(self.best.settings)}: val {self.best.val_acc:.4f}" if self.has_best else ""
         return f"Search({len(self.points)} of {self.num_asked} points{best}, {self.dir})"
 
     def _repr_html_(self) -> str:
@@ -149,28 +155,27 @@ def search(
         raise ConfigError(f"runs = {runs}, jobs = {jobs}, random = {random}: must be >= 1, random >= 0")
     parsed = search_space.parse(over or {})
     base, in_memory = repeat.asked(source, config, settings, short, preset)
-    if in_memory is not None:
-        base = base.replace({"data.source": str(prepared.shards_of(base, in_memory))})
     points = search_space.points(parsed, random, seed)
     known: dict[Data, ShardSet] = {}
     trials = {
-        name_of(point): repeat.seeds_of(_checked(base, point, known), runs, name=f"{name_of(point)},")
+        name_of(point): repeat.seeds_of(_checked(base, point, known, in_memory), runs, name=f"{name_of(point)},")
         for point in points
     }
+    if in_memory is not None:
+        base = base.replace({"data.source": next(iter(trials.values()))[0].config.data.source})
     graphs = sorted({json.dumps(shards.manifest.fingerprint, sort_keys=True) for shards in known.values()})
     plan = {"over": {key: str(values) for key, values in parsed.items()}, "seed": seed, "graphs": graphs}
     folder = repeat.folder_of(base, "search", plan)
     place = {trial.name: number for number, same in enumerate(trials.values()) for trial in same}
     done: list[list[Done]] = [[] for _ in points]
     everything = [trial for same in trials.values() for trial in same]
-    (folder / LINES).write_text("")  # what is known already is said again, in the order of the trials
-    trials_done = repeat.carry_out(
-        everything, folder, base, jobs=jobs, watch=watch, may_diverge=True, on_epoch=on_epoch
-    )
-    for one in trials_done:
-        done[place[one.trial.name]].append(one)
-        _note(folder, points[place[one.trial.name]], one)
-        on_done(one)
+    outcomes = repeat.carry_out(everything, folder, base, jobs=jobs, watch=watch, may_diverge=True, on_epoch=on_epoch)
+    with contextlib.closing(outcomes):
+        for one in outcomes:
+            is_first = not any(done)  # what is known already is said again, in the order of the trials
+            done[place[one.trial.name]].append(one)
+            _note(folder / LINES, points[place[one.trial.name]], one, anew=is_first)
+            on_done(one)
     finished = [
         _point(folder, point, its)
         for point, its in zip(points, done, strict=True)
@@ -192,13 +197,16 @@ def name_of(point: Mapping[str, Any]) -> str:
     return f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _checked(base: Config, point: Mapping[str, Any], known: dict[Data, ShardSet]) -> Config:
-    """The point's config. ConfigError, naming the point, if its model cannot be or if there is nothing to choose by."""
+def _checked(base: Config, point: Mapping[str, Any], known: dict[Data, ShardSet], in_memory: Any) -> Config:
+    """The point's config, of a graph in memory with its shards as source. ConfigError, naming the point, if its model
+    cannot be or if there is nothing to choose by."""
     try:
         config = base.replace(point)
         if config.data not in known:
-            known[config.data] = ShardSet.open(prepared.shards_of(config))
+            known[config.data] = ShardSet.open(prepared.shards_of(config, in_memory))
         shards = known[config.data]
+        if in_memory is not None:
+            config = config.replace({"data.source": str(shards.path)})
         prepared.built(prepared.fit(config, shards), shards)
     except ConfigError as error:
         raise ConfigError(f"search at {name_of(point)}: {error}") from None
@@ -212,14 +220,26 @@ def _checked(base: Config, point: Mapping[str, Any], known: dict[Data, ShardSet]
     return config
 
 
-def _note(folder: Path, settings: Mapping[str, Any], one: Done) -> None:
+def _note(file: Path, settings: Mapping[str, Any], one: Done, *, anew: bool) -> None:
     """A line for search.jsonl: for whoever watches; what is known when the search goes on is read from the runs."""
     told: Mapping[str, object] = repeat.brief(one.trial.seed, one.result) if one.result else {"diverged": one.error}
-    with open(folder / LINES, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"settings": dict(settings), "seed": one.trial.seed, **told}) + "\n")
+    with open(file, "w" if anew else "a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"settings": dict(settings), "seed": one.trial.seed, **told}) + "\n")
 
 
-def _in_numbers(point: Point) -> dict[str, Any]:
+class _Numbers(TypedDict):
+    val_acc: float | None
+    val_acc_std: float | None
+    test_acc: float | None
+    test_acc_std: float | None
+    epochs: float | None
+    train_seconds: float | None
+    usd: float
+    runs: int
+    diverged: str
+
+
+def _in_numbers(point: Point) -> _Numbers:
     """Its row of ``Search.to_pandas``, behind the settings."""
     found = point.summary
     val, test = (None, None) if point.diverged else (found["val_acc"], found["test_acc"])

@@ -105,7 +105,7 @@ def _show(found: Search) -> None:
     Console(markup=False).print(table)
     if (more := len(found.points) - MOST_ROWS) > 0:
         print(f"and {more} more in search.json")
-    if not found.best.diverged:
+    if found.has_best:
         settings = " ".join(
             f"--set '{key}={search_space.written(value)}'" for key, value in found.best_settings.items()
         )

@@ -54,6 +54,8 @@ def parse(space: Mapping[str, Any]) -> Space:
         key = run_config.SHORT.get(name.replace("-", "_"), name)
         if key.partition(".")[0] in ("run", "cloud") or key in ("train.seed", "data.source"):
             raise ConfigError(f"search over {name}: is not a setting of the model or its training")
+        if key in parsed:
+            raise ConfigError(f"search over {name}: {key} is there twice, give all its values in one")
         parsed[key] = _values(name, key, values)
     if not parsed:
         raise ConfigError("nothing to search over: give --grid KEY=VALUE,..., such as --grid train.lr=0.01,0.005")
@@ -65,6 +67,7 @@ def _values(name: str, key: str, values: Any) -> Choices | Range:
         if found := _RANGE.fullmatch(values):
             return _range(name, key, found[1], found[2], bool(found[3]))
         values = [value.strip() for value in values.split(",")]
+    values = getattr(values, "tolist", lambda: values)()  # of numpy.logspace
     if not isinstance(values, Sequence) or not len(values):
         raise ConfigError(f"search over {name} = {values!r}: must be values, or LOW..HIGH with :log or without")
     return tuple(dict.fromkeys(configs.parsed(key, value) for value in values))

@@ -465,7 +465,7 @@ def search(
     """
 
 def resume(
-    run_dir: str | Path,
+    run_dir: str | os.PathLike[str],
     *,
     settings: Mapping[str, Any] | None = None,
     on_status: Callable[[Status], None] | None = None,

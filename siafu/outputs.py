@@ -11,6 +11,7 @@ from siafu.errors import ConfigError
 def check_file(name: str, path: str | Path) -> None:
     """Raises: ConfigError, which says ``name = path``, if one can tell beforehand that no such file can be written.
     It may be there; its folder must."""
+    check_no_tilde(name, path)
     _no_folder(name, path)
     folder = Path(path).parent
     if not folder.is_dir():
@@ -29,12 +30,19 @@ def check_folder(name: str, path: str | Path) -> None:
     _check_made(name, path, Path(path))
 
 
+def check_no_tilde(name: str, path: str | os.PathLike[str]) -> None:
+    """Raises: ConfigError for a path below ~, which only shells replace: it would become a folder of that name."""
+    if (meant := os.path.expanduser(path)) != os.fspath(path):
+        raise ConfigError(f"{name} = {path}: ~ is not replaced here: give {meant}")
+
+
 def _no_folder(name: str, path: str | Path) -> None:
     if Path(path).is_dir():
         raise ConfigError(f"{name} = {path}: is a folder")
 
 
 def _check_made(name: str, path: str | Path, made: Path) -> None:
+    check_no_tilde(name, path)
     for folder in (made, *made.absolute().parents):
         if folder.is_dir():
             return _check(name, path, folder)

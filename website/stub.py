@@ -82,6 +82,8 @@ def _imports(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
     for node in ast.parse(Path(str(importlib.import_module(module).__file__)).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):
             known |= {alias.name: (str(node.module), alias.name) for alias in node.names}
+        elif isinstance(node, ast.Import):
+            known |= {alias.name: ("", alias.name) for alias in node.names}
     settings = {one.name for one in vars(function)["keywords"]}
     signature = inspect.signature(function)
     annotations = [one.annotation for one in signature.parameters.values() if one.name not in settings]

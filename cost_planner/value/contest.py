@@ -100,14 +100,15 @@ def hold(
         order = _order(own.asked, base, runs, ranks, labels, left_out)
     _sign(folder, labels)
     finished, broken, num_done = [], [], 0
-    for done in carry_out(order):
-        name, num_done = done.trial.settings["contender"], num_done + 1
-        if done.result is None:
-            failed[name].append(done.error)
-            broken += _broken(folder / done.trial.name, name, done.error)
-        else:
-            finished.append(trained.read(folder / done.trial.name, name=name))
-        on_done(done)
+    with contextlib.closing(carry_out(order)) as outcomes:
+        for done in outcomes:
+            name, num_done = done.trial.settings["contender"], num_done + 1
+            if done.result is None:
+                failed[name].append(done.error)
+                broken += _broken(folder / done.trial.name, name, done.error)
+            else:
+                finished.append(trained.read(folder / done.trial.name, name=name))
+            on_done(done)
     return Contest(folder, finished, failed, left_out, broken, len(order), num_done, own.rates)
 
 

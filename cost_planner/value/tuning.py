@@ -8,7 +8,8 @@ nobody in the comparison.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cost_planner.value import contenders
@@ -45,7 +46,7 @@ def tuned(
     number: int,
     ranks: int,
     labels: Mapping[str, str],
-    carry_out: Callable[[Sequence[Trial]], Iterator[Done]],
+    carry_out: Callable[[Sequence[Trial]], Generator[Done, None, None]],
     on_done: Callable[[Done], None],
 ) -> Tuned:
     """Has ``number`` rates tried for each. labels: directory -> label, of those that can run. ConfigError for mistakes
@@ -57,13 +58,14 @@ def tuned(
         if one.directory in labels and RATE not in one.own:
             trials += _trials(one, base, ranks, labels[one.directory], number)
     best: dict[str, tuple[tuple[float, float], float]] = {}  # label -> how good, and the rate
-    for done in carry_out(trials):
-        on_done(done)
-        if done.result is None:
-            continue
-        name, rate = done.trial.settings["tuned"], done.trial.config.train.lr
-        if name not in best or _goodness(done.result) > best[name][0]:
-            best[name] = _goodness(done.result), rate
+    with contextlib.closing(carry_out(trials)) as outcomes:
+        for done in outcomes:
+            on_done(done)
+            if done.result is None:
+                continue
+            name, rate = done.trial.settings["tuned"], done.trial.config.train.lr
+            if name not in best or _goodness(done.result) > best[name][0]:
+                best[name] = _goodness(done.result), rate
     found = {name: rate for name, (_, rate) in best.items()}
     with_rates = [
         replace(one, own={**one.own, RATE: f"{found[name]:g}"})

@@ -1,6 +1,7 @@
 """Categories as features: a column of 0 and 1 for each word that occurs in a column of a table.
 
-A missing value is 0 in all of them. A number is its digits, so that 1 and 1.0 are one category.
+A missing value is 0 in all of them. A number is its digits, so that 1 and 1.0 are one category. So are a date and its
+midnight, and a time in seconds or nanoseconds: what a file says of them depends on who wrote it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from siafu.sparse import Array
 ENDING = ":onehot"  # of a column in FILE#COLUMN,COLUMN
 MAX_CATEGORIES = 4096  # more are ids, and make features that take gigabytes
 WHOLE = re.compile(r"([-+]?\d+)\.0*")  # an integer in a column of floats
+#: A date, its time of day without zeros behind the seconds, and UTC.
+TIME = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d*[1-9])?)(?:\.?0*)(Z|\+00:00)?")
 MUST = "a word or number"
 ROWS = 1 << 20
 
@@ -76,5 +79,10 @@ class Categories:
 
 
 def _category(word: str) -> str:
-    whole = WHOLE.fullmatch(word.strip())
-    return whole[1] if whole else word.strip()
+    """Exported models do the same: ``run_coordinator.export.modules.nets.category``."""
+    text = word.strip()
+    if time := TIME.fullmatch(text):
+        date, clock, utc = time.groups()
+        return date if clock == "00:00:00" and not utc else f"{date} {clock}{'Z' if utc else ''}"
+    whole = WHOLE.fullmatch(text)
+    return whole[1] if whole else text

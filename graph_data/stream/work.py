@@ -6,7 +6,6 @@ wrote is not flushed to the disk before: after a power failure, delete the folde
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from siafu.errors import DatasetError
+from siafu.locks import locked
 
 STATE, LOCK = "state.json", "lock"
 Say = Callable[[str], None]
@@ -35,11 +35,9 @@ class Work:
             lock = (self.folder / LOCK).open("w")
         except OSError as error:
             raise DatasetError(f"{self.folder}: cannot be written: {error.strerror}") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not locked(lock):
             lock.close()
-            raise DatasetError(f"{self.folder}: another process is preparing there") from None
+            raise DatasetError(f"{self.folder}: another process is preparing there")
         self._lock = lock
         self._load()
         return self

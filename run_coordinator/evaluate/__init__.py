@@ -16,7 +16,6 @@ from run_coordinator.evaluate import picture, scores
 from run_coordinator.evaluate.scores import Scored
 from run_coordinator.predict import predict
 from run_coordinator.predict.predictions import Predictions
-from run_coordinator.run import Run
 from siafu.errors import ConfigError, one_of
 from siafu.sparse import Array
 
@@ -91,7 +90,7 @@ class Evaluation:
 
 
 def evaluate(
-    run: Run | str | os.PathLike[str],
+    run: str | os.PathLike[str],
     *,
     split: str = "test",
     graph: Any = "",
@@ -109,8 +108,7 @@ def evaluate(
     """
     if split not in (*SPLITS, "all"):
         raise ConfigError(f"split = {split!r}: {one_of(split, (*SPLITS, 'all'))}")
-    where = run if isinstance(run, Run) else Path(run)
-    return of(predict(where, graph=graph, settings=settings, on_status=on_status), split)
+    return of(predict(run, graph=graph, settings=settings, on_status=on_status), split)
 
 
 def of(found: Predictions, split: str) -> Evaluation:

@@ -8,6 +8,7 @@ of our servers before it gets its name.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -26,7 +27,6 @@ from run_coordinator.export.source import source
 from run_coordinator.export.weights import form, settings, state
 from run_coordinator.export.whole import Inputs, inputs_of
 from run_coordinator.predict import predict
-from run_coordinator.run import Run
 from siafu import model_file, outputs
 from siafu.baseline import load
 from siafu.errors import ConfigError, GnnError, one_of
@@ -46,7 +46,11 @@ UNDIRECTED = {"dgl": {"gcnii", "appnp", "sgc"}}
 
 
 def export(
-    run: Run | str | Path, *, to: str, out: str | Path, on_status: Callable[[Status], None] = lambda status: None
+    run: str | os.PathLike[str],
+    *,
+    to: str,
+    out: str | Path,
+    on_status: Callable[[Status], None] = lambda status: None,
 ) -> dict[str, Any]:
     """Writes the model of a run to the folder ``out`` as a module of "torch", "pyg", "dgl" or "onnx".
 
@@ -56,7 +60,7 @@ def export(
 
     Raises: ConfigError for what cannot be exported so, or a package that is missing; GnnError if logits differ.
     """
-    run_dir, out = run.dir if isinstance(run, Run) else Path(run), Path(out)
+    run_dir, out = Path(run), Path(out)
     if to not in TARGETS:
         raise ConfigError(f"to = {to!r}: {one_of(to, TARGETS)}")
     model_file.check_name(out)

@@ -69,13 +69,13 @@ It needs {NEEDED[to]}, and not siafu. In this folder, with the graph as {"arrays
 {code}```
 
 {meanings}
-{_files(named, norm, loads)}
+{_files(named, norm, spec.target, loads)}
 No edge leads from a vertex to itself: the model adds those that it wants. There is no dropout in it.
 `logits` is [N, {spec.num_classes}].
 """
 
 
-def _files(named: tuple[str, ...], norm: str, loads: bool) -> str:
+def _files(named: tuple[str, ...], norm: str, target: str, loads: bool) -> str:
     """What the files beside the model say of columns, a line each, between empty lines. loads: the model is loaded by
     ``load``, which reads them."""
     told = {
@@ -87,7 +87,7 @@ def _files(named: tuple[str, ...], norm: str, loads: bool) -> str:
     lines = [f"- `names.json` names {'; '.join(kept)}"] if kept else []
     if loads and COLUMNS in named:
         lines.append('- `load(".").features(table)` is `x` of a DataFrame or a dict of columns, by these names')
-    if loads:
+    if loads and target != "numbers":
         lines.append('- `load(".").classes_of(logits)` lists each vertex\'s class')
     if norm == "standard":
         use = "`load` subtracts and divides by them" if loads else "`x` is (features - mean) / deviation"

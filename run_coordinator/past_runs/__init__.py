@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from run_coordinator import run_directory, tables
 from run_coordinator.repeat import PLAN, Spread, plus_minus, spread
@@ -20,6 +21,8 @@ from siafu.metrics import SPLITS
 from siafu.progress import dollars, duration, written
 from siafu.run_files import CONFIG, METRICS, Record, Result, Split
 
+logger = logging.getLogger(__name__)
+
 #: finished: all epochs, the target, or patience; at its limit: of money or time; running: by a process of this machine;
 #: broken off: killed, crashed, or run elsewhere and not fetched: siafu resume, or attach, goes on
 State = Literal["finished", "at its limit", "running", "broken off"]
@@ -28,9 +31,27 @@ State = Literal["finished", "at its limit", "running", "broken off"]
 COLUMNS = ("run", "where", "graph", "model", "state", "epochs", "validation", "test", "time", "cost")
 
 
+class Told(TypedDict):
+    """A run, as ``siafu runs --json`` prints it."""
+
+    dir: str
+    started: str
+    graph: str
+    model: str
+    on: str
+    state: State
+    epochs: int
+    metric: str | None
+    train_acc: float | None
+    val_acc: float | None
+    test_acc: float | None
+    train_seconds: float | None
+    usd: float | None
+
+
 @dataclass(frozen=True, repr=False)
 class PastRun:
-    """A run as its directory tells it."""
+    """A run as its directory tells it. It may stand wherever a run's directory is asked for."""
 
     dir: Path
     config: Config
@@ -39,6 +60,9 @@ class PastRun:
     state: State
     records: Sequence[Record]
     result: Result | None  # None: it has not come to its end
+
+    def __fspath__(self) -> str:
+        return str(self.dir)
 
     @property
     def model(self) -> str:
@@ -113,7 +137,7 @@ class PastRun:
             "cost": money_of(self.usd),
         }
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> Told:
         """As ``siafu runs --json`` prints it."""
         return {
             "dir": str(self.dir),
@@ -124,7 +148,9 @@ class PastRun:
             "state": self.state,
             "epochs": self.epochs,
             "metric": self.metric,
-            **{f"{split}_acc": self.score(split) for split in SPLITS},
+            "train_acc": self.score("train"),
+            "val_acc": self.score("val"),
+            "test_acc": self.score("test"),
             "train_seconds": self.seconds,
             "usd": self.usd,
         }
@@ -198,7 +224,7 @@ class PastRuns(tuple[PastRun | Trials, ...]):
             for one in self
             for run in one.runs
         ]
-        return tables.frame(rows)
+        return tables.frame(rows, [*Told.__annotations__, "of", *Config().flat()] if not rows else None)
 
     def __repr__(self) -> str:
         return f"PastRuns({sum(len(one.runs) for one in self)} runs in {self.folder})"
@@ -215,10 +241,16 @@ def runs(folder: str | os.PathLike[str] = "runs") -> PastRuns:
 
         >>> siafu.runs().to_pandas().sort_values("val_acc")
 
-    Raises: ConfigError for a folder that is not there, and for a run whose files cannot be read.
+    A run whose files cannot be read (damaged, of another siafu, removed meanwhile) is left out, with a warning. Raises:
+    ConfigError for a folder that is not there.
     """
     path = Path(folder)
-    found = [read(entry) for entry in sorted(_entries(path)) if _is_run(entry) or (entry / PLAN).is_file()]
+    found = []
+    for entry in sorted(_entries(path)):
+        try:
+            found += [read(entry)] if _is_run(entry) or _is_many(entry) else []
+        except ConfigError as error:
+            logger.warning("%s: left out: %s", entry, error)
     return PastRuns.of(path, sorted(found, key=_started))
 
 
@@ -226,7 +258,7 @@ def read(path: Path) -> PastRun | Trials:
     """A run directory, or that of many. Raises: ConfigError if it is neither, or cannot be read."""
     if _is_run(path):
         return _run(path)
-    if not (path / PLAN).is_file():
+    if not _is_many(path):
         raise ConfigError(f"{path}: not a run directory: it has neither {CONFIG} nor {PLAN}")
     inside = [_run(entry) for entry in run_dirs(path)]
     return Trials(path, str(_plan(path).get("what", "")), inside)
@@ -238,7 +270,7 @@ def run_dirs(folder: Path) -> list[Path]:
         return [folder]
     found: list[Path] = []
     for path in sorted(_entries(folder)):
-        found += run_dirs(path) if _is_run(path) or (path / PLAN).is_file() else []
+        found += run_dirs(path) if _is_run(path) or _is_many(path) else []
     return found
 
 
@@ -250,7 +282,12 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / CONFIG).is_file()
+    """Not of somebody else's run: its directory is its owner's alone."""
+    return os.path.isfile(path / CONFIG)
+
+
+def _is_many(path: Path) -> bool:
+    return os.path.isfile(path / PLAN)
 
 
 def _plan(folder: Path) -> Mapping[str, Any]:

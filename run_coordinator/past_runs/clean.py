@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ from rich.table import Table
 
 from run_coordinator.past_runs import runs
 from run_coordinator.past_runs.deployments import NOTED
-from run_coordinator.run_directory import is_read
+from run_coordinator.run_directory import is_read, is_under_way
 from siafu.config import cache_folder
 from siafu.errors import ConfigError
 from siafu.progress import duration, size
@@ -85,13 +86,14 @@ def main(args: argparse.Namespace) -> int:
 
 
 def entries(folder: Path, older_s: float, runs_older_s: float | None) -> list[Entry]:
-    """All that would go. Raises: ConfigError for a run that cannot be read: nobody knows how it stands."""
+    """All that would go. A run that cannot be read stays: nobody knows how it stands."""
     found = [one for one in _in_cache() if one.age_s >= older_s and not is_read(one.path)]
     if runs_older_s is None:
         return found
     for one in runs(folder) if folder.is_dir() else ():
         age_s = min((_since(run.started, run.dir) for run in one.runs), default=0.0)
-        if one.runs and age_s >= runs_older_s and all(run.state != "running" for run in one.runs):
+        goes_on = is_under_way(one.dir) or any(run.state == "running" for run in one.runs)
+        if one.runs and age_s >= runs_older_s and not goes_on:
             found.append(Entry(one.dir, "run", _size(one.dir), age_s))
     return found
 
@@ -140,7 +142,8 @@ def _in_cache() -> Iterator[Entry]:
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.name.startswith((MEASURED, NOTED)):
             continue
-        yield Entry(path, "cache", _size(path), max(0.0, time.time() - _used(path)))
+        with contextlib.suppress(FileNotFoundError):  # another process writes or removes it
+            yield Entry(path, "cache", _size(path), max(0.0, time.time() - _used(path)))
 
 
 def _used(path: Path) -> float:

@@ -40,7 +40,8 @@ class Column:
     """One run, or runs that differ by their seeds alone."""
 
     name: str
-    runs: Sequence[PastRun]  # at least one
+    runs: Sequence[PastRun]  # at least one; of seeds those that have finished, if any has
+    num_left_out: int = 0
 
     @property
     def first(self) -> PastRun:
@@ -86,7 +87,8 @@ def columns_of(folders: Sequence[Path]) -> list[Column]:
         elif not found.runs:
             raise ConfigError(f"{folder}: none of its runs has begun")
         elif found.of_seeds:
-            columns.append(Column(folder.name, found.runs))
+            finished = [run for run in found.runs if run.state == "finished"] or found.runs
+            columns.append(Column(folder.name, finished, len(found.runs) - len(finished)))
         else:
             columns += [Column(run.dir.name, [run]) for run in found.runs]
     return columns
@@ -108,6 +110,10 @@ def notes(columns: Sequence[Column]) -> list[str]:
         differ = differences(ours, theirs)
         if differ and column.first.graph == first.first.graph:  # else the table shows two names
             said.append(f"{column.name}: its {differ} differ from those of {first.name}")
+    for column in columns:
+        if column.num_left_out:
+            num_runs = len(column.runs) + column.num_left_out
+            said.append(f"{column.name}: {len(column.runs)} of {num_runs} runs have finished; the others do not count")
     metrics = {column.first.metric for column in columns} - {None}
     if len(metrics) > 1:
         said.append(

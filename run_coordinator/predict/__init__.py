@@ -28,7 +28,6 @@ from run_coordinator.predict.files import Block, Sheet
 from run_coordinator.predict.joined import JoinedRows
 from run_coordinator.predict.plan import Plan, plan_of
 from run_coordinator.predict.predictions import Predictions as Predictions
-from run_coordinator.run import Run
 from siafu import outputs
 from siafu.baseline import load
 from siafu.errors import ConfigError, DatasetError
@@ -41,7 +40,7 @@ BLOCK_VALUES = 1 << 22
 
 
 def predict(
-    run: Run | str | Path,
+    run: str | os.PathLike[str],
     *,
     graph: Any = "",
     layer: int | None = None,
@@ -49,7 +48,7 @@ def predict(
     settings: Mapping[str, Any] | None = None,
     on_status: Callable[[Status], None] = lambda status: None,
 ) -> Predictions:
-    """What the model of a run says of every vertex.
+    """What the model of a run (a ``siafu.Run``, or its directory) says of every vertex.
 
     graph: another one with as many features, by its name or in memory (``siafu.from_pandas``, ...), prepared and
     standardised as the run's was; its classes and types of edges are the run's of the same names, or without names,
@@ -68,7 +67,7 @@ def predict(
 
 @contextmanager
 def evaluated(
-    run: Run | str | Path,
+    run: str | os.PathLike[str],
     graph: Any,
     layer: int | None,
     scores: str,
@@ -76,7 +75,7 @@ def evaluated(
     on_status: Callable[[Status], None],
 ) -> Iterator[tuple[Sheet, Iterator[Block], dict[str, Any]]]:
     """What is predicted, block by block while the ``with`` block runs, and the result for ``--json``."""
-    run_dir = run.dir if isinstance(run, Run) else Path(run)
+    run_dir = Path(run)
     in_memory = None if isinstance(graph, str | os.PathLike) else graph_of(graph)
     named = os.fspath(graph) if in_memory is None else f"{in_memory.name} (in memory)"
     if in_memory is None and named and (run_dir / CONFIG).is_file():
@@ -93,15 +92,17 @@ def evaluated(
     try:
         shown = renumbered(shards, work / "graph", *plan.numbers) if any(plan.numbers) else shards
         ended = api.carry_out(plan.config, shown, work, on_status)
-    except ConfigError:
+    except (ConfigError, KeyboardInterrupt):
         shutil.rmtree(work, ignore_errors=True)
-        raise
+        raise  # after another failure it stays: its logs say why
     sheet = Sheet(
         plan.kind, plan.spec.num_classes if plan.kind != "embedding" else 0, plan.classes, shards.manifest.target
     )
     rows = JoinedRows.written(work / ROWS_FOLDER, shards)
-    yield sheet, _blocks(plan, rows, shards, shown), _result(plan, run_dir, shards, rows, ended)
-    shutil.rmtree(work, ignore_errors=True)  # after a failure it stays, but for a mistake of the user: its logs say why
+    try:
+        yield sheet, _blocks(plan, rows, shards, shown), _result(plan, run_dir, shards, rows, ended)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _work_dir(run_dir: Path) -> Path:

@@ -262,13 +262,14 @@ def _slot(spec: ModelSpec, layer: int | None) -> str:
     model = models.build(spec)
     steps = model.program(Lane.EVAL).steps
     last = next((str(step.gathers) for step in steps if step.operator == "pairs" and step.gathers), steps[-1].writes[0])
-    if layer is None or (layer == spec.num_layers and spec.target != "links"):
+    logits = [spec.num_layers] if spec.target != "links" else []
+    if layer is None or layer in logits:
         return last
     hidden = range(1, spec.num_layers if model.hidden_slots else 1)
     known = [number for number in hidden if _written(spec, f"H{number}")]
-    if layer not in known:
-        layers = ", ".join(map(str, [*known, spec.num_layers]))
-        raise ConfigError(f"layer = {layer}: model {spec.name} shows what enters layers {layers}")
+    if layer not in known or isinstance(layer, bool | float):
+        layers = ", ".join(map(str, [*known, *logits]))
+        raise ConfigError(f"layer = {layer}: model {spec.name} shows what enters layers {layers or '(none)'}")
     return f"H{layer}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -60,7 +61,7 @@ _FIXED = ("model.", "train.optimizer", *(f"data.{f.name}" for f in fields(Data) 
 
 @keywords.spelled_out(FLAGS, defaults="by default those that the run has")
 def resume(
-    run_dir: str | Path,
+    run_dir: str | os.PathLike[str],
     *,
     settings: Mapping[str, Any] | None = None,
     on_status: Callable[[Status], None] | None = None,

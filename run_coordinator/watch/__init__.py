@@ -90,10 +90,20 @@ class Folder:
         self._watched: dict[Path, _Watched] = {}
 
     def runs(self) -> list[PastRun]:
-        """The newest first. Raises: ConfigError for a folder that is not there, or with files that cannot be read."""
+        """The newest first; those that cannot be read are left out where others can. Raises: ConfigError for a folder
+        that is not there, or where none can be read."""
         there = past_runs.run_dirs(self.path)
         self._watched = {path: self._watched.get(path) or _Watched(path) for path in there}
-        return sorted((one.now() for one in self._watched.values()), key=lambda run: run.started, reverse=True)
+        found: list[PastRun] = []
+        unreadable: list[ConfigError] = []
+        for one in self._watched.values():
+            try:
+                found.append(one.now())
+            except ConfigError as error:
+                unreadable.append(error)
+        if unreadable and not found:
+            raise unreadable[0]
+        return sorted(found, key=lambda run: run.started, reverse=True)
 
     def lines(self) -> list[Line]:
         """Raises: ConfigError also where there is no run."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from run_coordinator import api, repeat
+from run_coordinator import api, repeat, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.repeat import Done
 from run_coordinator.run import Run
@@ -160,6 +160,35 @@ def test_a_directory_with_trials_of_other_settings_is_refused(trained: list[Conf
         repeat.repeat("digits", runs=1, run_dir=str(tmp_path / "else"))
 
 
+def test_a_second_call_leaves_the_runs_of_the_first_alone(trained: list[Config], monkeypatch: pytest.MonkeyPatch):
+    train = api.train
+
+    def busy(config: Config, on_status: Any = None, on_epoch: Any = None) -> Run:
+        Path(config.run.dir).mkdir()
+        (Path(config.run.dir) / "config.toml").touch()
+        with monkeypatch.context() as patch:
+            patch.setattr(api, "train", train)
+            with pytest.raises(ConfigError, match=r"digits-gcn-seeds-\w+: this run is under way$"):
+                repeat.repeat("digits", runs=2)
+        (Path(config.run.dir) / "config.toml").unlink()  # FileNotFoundError, had it removed the directory
+        Path(config.run.dir).rmdir()
+        return train(config=config)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "train", busy)
+        assert len(repeat.repeat("digits", runs=2).runs) == 2
+    assert len(repeat.repeat("digits", runs=3).runs) == 3
+
+
+def test_a_run_that_somebody_resumes_is_not_begun_anew(trained: list[Config]):
+    first = repeat.repeat("digits", runs=1)
+    (first.runs[0].dir / "result.json").unlink()
+    under_way = pytest.raises(ConfigError, match=r"seed-0: this run is under way$")
+    with run_directory.alone(first.runs[0].dir), under_way:
+        repeat.repeat("digits", runs=1)
+    assert first.runs[0].dir.is_dir()
+
+
 # --- rule 3 -----------------------------------------------------------------------------------------------------------
 
 
@@ -298,6 +327,26 @@ def test_processes_are_ended_with_the_call_that_began_them(tmp_path: Path, monke
     assert shown == []
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+
+
+def test_a_failure_that_somebody_keeps_ends_processes_and_frees_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A notebook keeps the last exception, with all that its frames hold."""
+    monkeypatch.chdir(tmp_path)
+    pid, draft = tmp_path / "pid", tmp_path / "draft"
+    writes = f"open({str(draft)!r}, 'w').write(str(os.getpid())); os.rename({str(draft)!r}, {str(pid)!r})"
+    sleeps = f"import os, signal; {writes}; signal.pause()"
+    said = json.dumps({"type": "PeerLost", "error": "graph_server 0 died"})
+    waits = f"import os, time\nwhile not os.path.exists({str(pid)!r}): time.sleep(0.01)\nprint({said!r})"
+    processes(monkeypatch, lambda name: waits if name == "seed-0" else sleeps)
+
+    with pytest.raises(PeerLost, match="graph_server 0 died") as kept:
+        repeat.repeat("digits", runs=2, jobs=2, watch=unwatched, run_dir="many")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    with run_directory.alone(tmp_path / "many"):
+        assert kept.traceback
 
 
 def test_the_progress_of_a_trial_in_another_process_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -12,7 +12,7 @@ import pytest
 from graph_data.prepare import prepare
 from run_coordinator import api
 from run_coordinator.run import Run
-from run_coordinator.search import name_of, search
+from run_coordinator.search import Search, name_of, search
 from siafu.__main__ import main
 from siafu.config import Config
 from siafu.errors import ConfigError, Diverged
@@ -74,7 +74,26 @@ def test_points_are_ranked_by_their_mean_validation_score(trained: list[tuple[fl
 def test_a_point_that_diverges_is_last(trained: list[tuple[float, int]], shards: str):
     found = search(shards, {"lr": [9.0, 0.1]})
     assert [point.diverged for point in found.points] == ["", "epoch 2: the loss is nan"]
-    assert search(shards, {"lr": [9.0]}).to_dict()["best"] is None
+    none = search(shards, {"lr": [9.0]})
+    assert none.to_dict()["best"] is None
+    with pytest.raises(ConfigError, match=r": all points diverged: there is no best one$"):
+        print(none.best_settings)
+
+
+def test_settings_of_the_data_are_tried_on_a_graph_in_memory_too(trained: list[tuple[float, int]], tmp_path: Path):
+    graph, cache = random_graph(3), {"data.cache_dir": str(tmp_path / "cache")}
+    found = search(graph, {"feature_norm": ["none", "row"], "parts": [1, 2]}, lr=0.1, settings=cache)
+    assert found.complete
+    assert len({run.dir for point in found.points for run in point.runs}) == 4
+    assert search(graph, {"feature_norm": ["none", "row"], "parts": [1, 2]}, lr=0.1, settings=cache).dir == found.dir
+    assert len(trained) == 4
+
+
+def test_a_search_without_a_point_has_no_best_one(tmp_path: Path):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    assert Search(tmp_path, (), 2, "accuracy").to_pandas().sort_values("val_acc").empty
+    with pytest.raises(ConfigError, match=r": no point has finished: there is no best one$"):
+        print(Search(tmp_path, (), 2, "accuracy").best)
 
 
 def test_the_same_search_goes_on_and_knows_what_diverged(trained: list[tuple[float, int]], shards: str):

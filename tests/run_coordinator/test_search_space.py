@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+import numpy as np
 import pytest
 
 from run_coordinator.search_space import Range, parse, points, written
@@ -20,6 +21,13 @@ def test_names_are_those_of_flags_or_keys_and_values_those_of_the_config():
         "model.hidden": ((64, 32), (16,)),
         "model.attn_dropout": (0.0, 0.5),
         "model.norm": ("layer",),
+    }
+
+
+def test_values_may_be_an_array():
+    assert parse({"lr": np.logspace(-2, -1, 2), "hidden": np.array([8, 16])}) == {
+        "train.lr": (0.01, 0.1),
+        "model.hidden": ((8,), (16,)),
     }
 
 
@@ -52,6 +60,7 @@ def test_ranges(text: str, name: str, expected: Range):
         ({"lr": 0.1}, "search over lr = 0.1: must be values, or LOW..HIGH with :log or without"),
         ({"lr": "fast"}, "train.lr = 'fast': must be a finite number"),
         ({"model.with": "8"}, "model.with: unknown key; did you mean model.width?"),
+        ({"lr": "1", "train.lr": "2"}, "search over train.lr: train.lr is there twice, give all its values in one"),
         ({"seed": "0,1"}, "search over seed: is not a setting of the model or its training"),
         ({"budget": "0,1"}, "search over budget: is not a setting of the model or its training"),
     ],

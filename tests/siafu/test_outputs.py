@@ -56,6 +56,23 @@ def test_a_place_that_cannot_be_written_is_named(locked: Path, tmp_path: Path) -
         assert str(refused.value) == f"out = {place}: {why}"
 
 
+def test_a_tilde_is_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/ann")
+    why = "~/x: ~ is not replaced here: give /home/ann/x"
+    for call in (
+        lambda: outputs.check_file("out", "~/x"),
+        lambda: outputs.check_folder("out", Path("~/x")),
+        lambda: siafu.prepare("digits", "~/x"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^out = {why}$"):
+            call()
+    with pytest.raises(ConfigError, match=rf"^run\.dir = {why}$"):
+        siafu.train("digits", run_dir="~/x")
+    assert list(tmp_path.iterdir()) == []
+    outputs.check_folder("out", "~x")
+
+
 def test_all_that_write_at_their_end_look_first(
     locked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

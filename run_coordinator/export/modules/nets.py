@@ -214,9 +214,9 @@ class Model(nn.Module):
     mean: Tensor  # float64 [F], and the deviations; of feature_norm "standard" alone
     deviation: Tensor
 
-    def __init__(self, net: nn.Module, feature_norm: str, names: dict[str, list[str]], several: bool):
+    def __init__(self, net: nn.Module, feature_norm: str, names: dict[str, list[str]], target: str):
         super().__init__()
-        self.net, self.feature_norm, self.several = net, feature_norm, several
+        self.net, self.feature_norm, self.target = net, feature_norm, target
         self.columns, self.classes = names.get("features", []), names.get("classes", [])
         self.dtype = next(net.parameters()).dtype
 
@@ -238,40 +238,51 @@ class Model(nn.Module):
         """``x`` of a DataFrame or a dict of columns: the columns of training, by their names. A column of categories is
         one-hot again; a category that training did not have is 0 in all columns.
 
-        Raises: KeyError for a column that the table lacks; TypeError if the model has no names of columns.
+        Raises: KeyError for a column that the table lacks; ValueError for a number that is missing or infinite;
+        TypeError if the model has no names of columns.
         """
         if not self.columns:
             raise TypeError("the model's columns have no names: give it x")
-        there = {str(name) for name in getattr(table, "columns", table)}
-        return torch.from_numpy(np.stack([column_of(table, name, there) for name in self.columns], axis=1))
+        there = {str(name): name for name in getattr(table, "columns", table)}
+        x = np.stack([column_of(table, name, there) for name in self.columns], axis=1)
+        if not np.isfinite(x).all():
+            row, column = np.argwhere(~np.isfinite(x))[0]
+            raise ValueError(f"row {row}: column {self.columns[column]!r} is {x[row, column]}, must be a finite number")
+        return torch.from_numpy(x)
 
     def classes_of(self, logits: Tensor) -> list[Any]:
-        """The name of each vertex's class, or its number; where a vertex may have several, a list of them."""
+        """The name of each vertex's class, or its number; where a vertex may have several, a list of them. Raises:
+        TypeError for a model that gives numbers."""
+        if self.target == "numbers":
+            raise TypeError("the model gives numbers, not classes")
         names: list[Any] = [*(self.classes or range(logits.shape[1]))]
-        if self.several:
+        if self.target == "labels":
             return [[names[c] for c in row.nonzero().flatten().tolist()] for row in logits > 0]
         return [names[c] for c in logits.argmax(1).tolist()]
 
 
-def column_of(table: Any, name: str, there: set[str]) -> Any:
+def column_of(table: Any, name: str, there: dict[str, Any]) -> Any:
     """float64 [N]: the column of this name; of NAME=CATEGORY, 1 where the column NAME has it; of NAME[I], the number I
-    of each list. KeyError for one that is not there."""
+    of each list. there: the table's names of columns, by how they are written. KeyError for one that is not there."""
     if name in there:
-        return np.asarray(table[name], np.float64)
+        return np.asarray(table[there[name]], np.float64)
     listed = re.fullmatch(r"(.+)\[(\d+)\]", name)
     if listed and listed[1] in there:
-        return np.array([row[int(listed[2])] for row in table[listed[1]]], np.float64)
+        return np.array([row[int(listed[2])] for row in table[there[listed[1]]]], np.float64)
     for variable in there:
         if name.startswith(f"{variable}="):
             wanted = name.removeprefix(f"{variable}=")
-            return np.array([category(value) == wanted for value in table[variable]], np.float64)
+            return np.array([category(value) == wanted for value in table[there[variable]]], np.float64)
     raise KeyError(f"the table has no column {name!r}, which the model was trained with")
 
 
 def category(value: Any) -> str:
-    """What a category is called: 1 and 1.0 are one."""
+    """What a category is called: 1 and 1.0 are one; so are a date and its midnight."""
     text = str(value).strip()
     whole = re.fullmatch(r"([-+]?\d+)\.0*", text)
+    if time := re.fullmatch(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d*[1-9])?)(?:\.?0*)(Z|\+00:00)?", text):
+        date, clock, utc = time.groups()
+        return date if clock == "00:00:00" and not utc else f"{date} {clock}{'Z' if utc else ''}"
     return whole[1] if whole else text
 
 
@@ -284,7 +295,7 @@ def load(folder: str | Path) -> Model:
     net.to(next(iter(weights.values())).dtype).load_state_dict(weights)
     file = Path(folder) / "names.json"
     names = json.loads(file.read_text("utf-8")) if file.is_file() else {}
-    model = Model(net, feature_norm, names, target == "labels")
+    model = Model(net, feature_norm, names, target)
     if feature_norm == "standard":
         mean, deviation = np.load(Path(folder) / "standard.npy")
         model.register_buffer("mean", torch.from_numpy(mean))

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import siafu
 from graph_data.prepare import prepare
 from run_coordinator.export import UNDIRECTED, exported
 from run_coordinator.export import UNWEIGHTED as UNWEIGHTED_LAYERS
@@ -211,6 +214,31 @@ def test_columns_of_a_table_are_taken_by_name_and_categories_are_one_hot(tmp_pat
     assert bare.classes_of(logits) == [1, 0]
     with pytest.raises(TypeError, match="the model's columns have no names: give it x"):
         bare.features(table)
+    with pytest.raises(TypeError, match="the model gives numbers, not classes"):
+        with_settings(tmp_path, {}, target="numbers").classes_of(logits)
+
+
+def test_a_table_may_have_numbers_for_names_but_no_missing_values(tmp_path: Path) -> None:
+    model = with_settings(tmp_path, {"features": ["7", "8=a"]})
+    assert model.features({7: [1, 2], 8: ["a", None]}).tolist() == [[1, 1], [2, 0]]
+    with pytest.raises(ValueError, match=r"^row 1: column '7' is nan, must be a finite number$"):
+        model.features({"7": [1, math.nan], "8": ["a", "b"]})
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_times_are_the_categories_that_training_made_of_them(tmp_path: Path, unit: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    when = [datetime(2026, 1, 2), datetime(2026, 1, 2, 9, 30), datetime(2026, 1, 2, 9, 30), datetime(2026, 1, 3)]
+    if unit != "s":
+        when[1] = when[2] = when[1].replace(microsecond=250_000)
+    pyarrow_table = {"id": range(4), "when": pa.array(when, pa.timestamp(unit))}
+    pyarrow_table |= {"zone": pa.array(when, pa.timestamp(unit, "UTC")), "job": ["cook", "smith"] * 2}
+    users, edges = pa.table(pyarrow_table), pa.table({"source": [0, 1, 2, 3], "target": [1, 2, 3, 0]})
+    graph = siafu.from_pandas(edges, users, features=["when:onehot", "zone:onehot"], label="job")
+    assert graph.names["features"][0] == "when=2026-01-02"
+    model = with_settings(tmp_path, {"features": list(graph.names["features"])})
+    for table in (users.to_pydict(), users.to_pandas()):
+        np.testing.assert_array_equal(model.features(table), graph.features)
 
 
 # --- processes of their own -------------------------------------------------------------------------------------------

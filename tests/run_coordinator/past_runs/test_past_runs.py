@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import io
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,13 @@ from rich.console import Console
 import siafu
 from graph_data.prepare import prepare
 from run_coordinator import run_directory
-from run_coordinator.past_runs import COLUMNS, PastRun, Trials, clean, compare, read, runs
+from run_coordinator.past_runs import COLUMNS, PastRun, Trials, clean, compare, read, run_dirs, runs
 from run_coordinator.past_runs.cli import FIRST, fitting
 from siafu import config as configs
 from siafu.__main__ import main
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, GnnError
 
 DATA = {"edges": "1", "features": "2", "labels": "3", "splits": "4"}
 
@@ -167,14 +169,44 @@ def test_names_in_brackets_are_shown_as_they_are(tmp_path: Path, capsys: pytest.
         assert all(name in said for name in ("a[old]", "b[red]"))
 
 
-def test_a_folder_that_is_none_and_a_broken_run_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_runs_is_a_table_without_rows(tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    (tmp_path / "none").mkdir()
+    written(tmp_path / "some" / "one")
+    none, some = (siafu.runs(tmp_path / name).to_pandas() for name in ("none", "some"))
+    assert (none.empty, list(none)) == (True, list(some))
+
+
+def test_somebody_elses_runs_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path / "mine")
+    written(tmp_path / "theirs")
+    stat = os.stat
+
+    def refuse(path: Any, **options: Any) -> os.stat_result:
+        if str(path).startswith(str(tmp_path / "theirs/")):  # root may do anything
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert [one.dir.name for one in runs(tmp_path)] == ["mine"]
+    assert [path.name for path in run_dirs(tmp_path)] == ["mine"]
+
+
+def test_a_folder_that_is_none_and_a_broken_run_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     assert main(["runs", str(tmp_path / "none")]) == 2
     why = "No such file or directory; name the folder that holds your runs"
     assert capsys.readouterr().err == f"siafu runs: {tmp_path}/none: {why}\n"
     broken = written(tmp_path / "broken")
     (broken / "metrics.jsonl").write_text("{\n")
-    assert main(["runs", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"siafu runs: {broken}/metrics.jsonl: line 1: ")
+    (written(tmp_path / "old") / "config.toml").write_text("[model]\nforgotten = 1\n")
+    written(tmp_path / "whole")
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    assert [Path(one["dir"]).name for one in json.loads(capsys.readouterr().out)["runs"]] == ["whole"]
+    assert f"{broken}: left out: {broken}/metrics.jsonl: line 1: " in caplog.text
+    assert f"{tmp_path}/old: left out: model.forgotten: unknown key" in caplog.text
+    assert main(["compare", str(broken), str(tmp_path / "whole")]) == 2
 
 
 def test_a_run_is_opened_by_its_directory(tmp_path: Path) -> None:
@@ -184,6 +216,18 @@ def test_a_run_is_opened_by_its_directory(tmp_path: Path) -> None:
         siafu.Run.open(written(tmp_path / "dead", ended=False))
     with pytest.raises(ConfigError, match=r"not a run directory: it has no config.toml"):
         siafu.Run.open(tmp_path)
+
+
+def test_a_run_stands_for_its_directory(tmp_path: Path) -> None:
+    file = written(tmp_path / "done")
+    (past,), run = siafu.runs(tmp_path), siafu.Run.open(file)
+    assert isinstance(past, PastRun)
+    assert siafu.Run.open(past) == siafu.Run.open(run) == run
+    assert Config().replace({"train.warm_start": run}).train.warm_start == str(file)
+    for call in (siafu.predict, siafu.evaluate, siafu.resume, functools.partial(siafu.export, to="torch", out="x")):
+        for one in (past, run):
+            with pytest.raises(GnnError, match=re.escape(str(file))):
+                call(one)
 
 
 # --- siafu compare ----------------------------------------------------------------------------------------------------
@@ -205,6 +249,17 @@ def test_seeds_are_a_column_with_a_spread(tmp_path: Path) -> None:
     assert "train.seed" not in columns[0].settings
     assert told["ms per epoch"] == ["2000.0 ± 0.0", "2000.0"]
     assert told["cost"] == ["$0.5000", "$0.5000"]
+
+
+def test_seeds_that_have_not_finished_do_not_count(tmp_path: Path) -> None:
+    many = seeds(tmp_path / "many", 0.5, 0.7)
+    written(many / "seed-2", scores=(0.1,), ended=False)
+    written(tmp_path / "begun" / "seed-0", scores=(0.1,), ended=False)
+    (tmp_path / "begun" / "plan.json").write_text('{"what": "seeds"}')
+    columns = compare.columns_of([many, tmp_path / "begun"])
+    assert compare.rows(columns)["validation accuracy"] == ["0.6000 ± 0.1414", "0.1000"]
+    assert compare.as_json(columns)["runs"][0]["val_acc"] == read(many).spread("val")
+    assert "many: 2 of 3 runs have finished; the others do not count" in compare.notes(columns)
 
 
 def test_curves_have_one_scale(tmp_path: Path) -> None:
@@ -303,6 +358,28 @@ def test_a_run_that_goes_on_stays_and_so_does_its_graph(cache: Path) -> None:
     assert alive.is_dir()
     assert (cache / "old-2/features.npy").is_file()
     assert not (cache / "new-1").exists()
+
+
+def test_a_call_of_many_runs_that_goes_on_keeps_its_folder(cache: Path) -> None:
+    many = seeds(cache.parents[1] / "runs/many", 0.5)
+    with run_directory.alone(many):  # between two of its runs
+        assert main(["clean", "--runs", "1s", "--yes"]) == 0
+    assert many.is_dir()
+    assert main(["clean", "--runs", "1s", "--yes"]) == 0
+    assert not many.exists()
+
+
+def test_what_goes_while_it_is_counted_is_left_out(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lstat = os.lstat
+
+    def gone(path: Any, **options: Any) -> os.stat_result:
+        if "old-2" in str(path):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+        return lstat(path, **options)
+
+    monkeypatch.setattr(os, "lstat", gone)
+    monkeypatch.setattr(Path, "lstat", gone)
+    assert [one.path.name for one in clean.entries(Path("runs"), 0.0, None)] == ["new-1"]
 
 
 @pytest.mark.long

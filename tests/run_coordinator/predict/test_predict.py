@@ -7,6 +7,7 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -14,12 +15,14 @@ import pytest
 import siafu
 from graph_data.prepare import prepare
 from run_coordinator import api
-from run_coordinator.predict.plan import plan_of
+from run_coordinator.predict import evaluated
+from run_coordinator.predict.plan import _slot, plan_of
 from run_coordinator.run import Run
 from siafu.__main__ import main
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import TEST, Graph
 from siafu.metrics import counts, scores
+from siafu.models import ModelSpec
 from tests.toy_graphs import random_graph
 
 GRAPH = dataclasses.replace(random_graph(5, 60, num_edges=300, num_features=9), ids=np.arange(60) * 10)
@@ -158,6 +161,31 @@ def test_a_mistake_that_a_server_finds_leaves_nothing_in_the_run(run: Run, monke
     with pytest.raises(ConfigError, match="other shapes"):
         siafu.predict(run)
     assert sorted(run.dir.iterdir()) == before
+
+
+def test_who_stops_a_prediction_leaves_nothing_in_the_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(path.name for path in run.dir.iterdir())
+
+    def stop(*_: object) -> NoReturn:
+        assert sorted(path.name for path in run.dir.iterdir()) != before
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "carry_out", stop)
+    with pytest.raises(KeyboardInterrupt):
+        siafu.predict(run)
+    monkeypatch.undo()
+    assert sorted(path.name for path in run.dir.iterdir()) == before
+    with pytest.raises(OSError, match="No space left"), evaluated(run, "", None, "logits", {}, lambda status: None):
+        raise OSError("No space left on device")
+    assert sorted(path.name for path in run.dir.iterdir()) == before
+
+
+@pytest.mark.parametrize("layer", [True, 1.0, 3], ids=str)
+def test_a_layer_is_a_number_of_those_that_are_shown(layer: Any) -> None:
+    spec = ModelSpec("gcn", 9, 3, 20, widths=(8, 8), target="links" if layer == 3 else "classes")
+    shown = "1, 2" if layer == 3 else "1, 2, 3"
+    with pytest.raises(ConfigError, match=rf"^layer = {layer}: model gcn shows what enters layers {shown}$"):
+        _slot(spec, layer)
 
 
 def test_a_graph_that_has_changed_since_is_not_taken_for_the_runs(run: Run, tmp_path: Path) -> None:

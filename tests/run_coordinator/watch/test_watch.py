@@ -227,7 +227,12 @@ def test_a_page_of_another_site_is_refused(tmp_path: Path) -> None:
 def test_what_cannot_be_shown_is_said_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", str(tmp_path), "--no-browser"]) == 2
     assert capsys.readouterr().err == f"siafu watch: {tmp_path}: no run in it\n"
+    broken = written(tmp_path / "broken")
+    (broken / "config.toml").write_text("[model]\nforgotten = 1\n")
+    assert main(["watch", str(tmp_path), "--no-browser"]) == 2
+    assert "model.forgotten: unknown key" in capsys.readouterr().err
     written(tmp_path / "run")
+    assert [line["name"] for line in Folder(tmp_path).lines()] == ["run"]
     assert main(["watch", str(tmp_path), "--no-browser", "--port", "70000"]) == 2
     assert "--port 70000: must be 0 to 65535" in capsys.readouterr().err
     with served(tmp_path) as server:
