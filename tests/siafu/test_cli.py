@@ -164,7 +164,6 @@ MISTAKES = [
     ("plan digits --within-usd nan", "--within-usd nan: must be >= 0"),
     ("plan digits --set cloud.graph_instance=c9x.huge --set run.budget_usd=1", "c9x.huge in us-east-1: not among"),
     ("value", "nothing to compare"),
-    ("value --paper pipegcn", "argument --paper: invalid choice: 'pipegcn'"),
     ("prepare digits", "--out DIR is missing"),
     ("prepare digits --out d --parts two", "argument --parts: must be an integer, not 'two'"),
     ("prepare nosuch --out d", "source 'nosuch': must be"),
