@@ -612,14 +612,19 @@ def _section_name(attribute: str) -> str:
     return "lambda" if attribute == "lambdas" else attribute
 
 
-#: In the config.toml of older runs, which are still predicted and exported. What
-#: ``data.verify`` asked for is always done; both values of ``baseline.solver`` found the same optimum.
-RETIRED = ("data.verify", "baseline.solver")
+#: Settings in the config.toml of older runs, which are still predicted and exported, with the values that mean what
+#: siafu does today: ``data.verify`` is always done; both values of ``baseline.solver`` found the same optimum.
+RETIRED: Mapping[str, tuple[Any, ...]] = {
+    "data.verify": (True, False),
+    "baseline.solver": ("exact", "milp"),
+    "baseline.recover": (False,),
+    "baseline.feedback": (False,),
+}
 
 
 def _section(name: str, cls: type, values: Mapping[str, Any]) -> Any:
     hints = types_of(cls)
-    values = {key: value for key, value in values.items() if f"{name}.{key}" not in RETIRED}
+    values = {key: value for key, value in values.items() if value not in RETIRED.get(f"{name}.{key}", ())}
     for key in values:
         if key not in hints:
             raise ConfigError(f"{name}.{key}: unknown key{_nearest(f'{name}.{key}')}")

@@ -78,7 +78,6 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any], float | None]] = {
 PIPELINE: Mapping[str, tuple[str, Mapping[str, Any], float | None]] = {
     "vanilla": ("vanilla", {}, None),
     "gnnpipe": ("gnnpipe", {}, None),
-    "gnnpipe recover": ("gnnpipe", {"baseline.recover": True}, 1.0),
 }
 
 
@@ -133,7 +132,7 @@ def _run(case: Case, seed: int) -> dict[str, Any]:
         return {**said, "error": str(error)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    kept = ("test_acc", "val_acc", "best_epoch", "epochs", "train_seconds", "recoveries")
+    kept = ("test_acc", "val_acc", "best_epoch", "epochs", "train_seconds")
     return {**said, **{name: value for name, value in run.result.items() if name in kept}}
 
 
