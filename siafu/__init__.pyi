@@ -70,8 +70,6 @@ def train(
     mode: Literal["no-pipe", "pipe", "async"] = "pipe",
     staleness: int = 0,
     intervals: int = 0,
-    stale_gradients: Literal["use", "drop", "smooth"] = "use",
-    stale_rows: Literal["use", "smooth", "freeze"] = "use",
     eval_every: int = -1,
     target_acc: float = 0.0,
     patience: int = 0,
@@ -144,8 +142,6 @@ def train(
     mode: how far steps overlap; async: gathers may read stale rows
     staleness: async: epochs that an interval may be ahead of the slowest
     intervals: intervals per graph server; 0: enough to keep it busy, at most 16
-    stale_gradients: async: what to do with gradient rows not refreshed in this epoch
-    stale_rows: async: what to do with activation rows not refreshed in this epoch
     eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     target_acc: stop at this validation accuracy; 0: never
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
@@ -214,8 +210,6 @@ def repeat(
     mode: Literal["no-pipe", "pipe", "async"] = "pipe",
     staleness: int = 0,
     intervals: int = 0,
-    stale_gradients: Literal["use", "drop", "smooth"] = "use",
-    stale_rows: Literal["use", "smooth", "freeze"] = "use",
     eval_every: int = -1,
     target_acc: float = 0.0,
     patience: int = 0,
@@ -287,8 +281,6 @@ def repeat(
     mode: how far steps overlap; async: gathers may read stale rows
     staleness: async: epochs that an interval may be ahead of the slowest
     intervals: intervals per graph server; 0: enough to keep it busy, at most 16
-    stale_gradients: async: what to do with gradient rows not refreshed in this epoch
-    stale_rows: async: what to do with activation rows not refreshed in this epoch
     eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     target_acc: stop at this validation accuracy; 0: never
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
@@ -358,8 +350,6 @@ def search(
     mode: Literal["no-pipe", "pipe", "async"] = "pipe",
     staleness: int = 0,
     intervals: int = 0,
-    stale_gradients: Literal["use", "drop", "smooth"] = "use",
-    stale_rows: Literal["use", "smooth", "freeze"] = "use",
     eval_every: int = -1,
     target_acc: float = 0.0,
     patience: int = 0,
@@ -429,8 +419,6 @@ def search(
     mode: how far steps overlap; async: gathers may read stale rows
     staleness: async: epochs that an interval may be ahead of the slowest
     intervals: intervals per graph server; 0: enough to keep it busy, at most 16
-    stale_gradients: async: what to do with gradient rows not refreshed in this epoch
-    stale_rows: async: what to do with activation rows not refreshed in this epoch
     eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     target_acc: stop at this validation accuracy; 0: never
     patience: stop after this many evaluations (not epochs) without improvement; 0: never

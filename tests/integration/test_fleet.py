@@ -381,10 +381,6 @@ def async_options(seed: int, staleness: int) -> dict[str, Any]:
         "train.ahead": rng.choice([0.1, 0.5, 1.0]),
         "train.warmup_epochs": rng.choice([0, 1, 1, 2]),
         "train.freshness": rng.choice([0, 0, 0, 0.5, 0.9]),
-        "train.stale_gradients": "use" if staleness else rng.choice(["use", "use", "drop", "smooth"]),
-        "train.freeze_epochs": 2,
-        "train.stale_rows": "use" if staleness else rng.choice(["use", "use", "smooth", "freeze"]),
-        "train.stale_lr": rng.choice([0.0, 1.0]),
     }
 
 
@@ -471,22 +467,6 @@ def test_a_server_asks_for_the_weights_of_an_interval_once_an_epoch_however_far_
     run.train()
     assert Counter(asked.values()) == {1: 2 * 20 * 6}
     assert max(trailed) > siafu.tensor_task.KEPT_VERSIONS  # else nothing was shown
-
-
-@pytest.mark.parametrize(
-    ("mode", "rows", "gradients"), [("async", "smooth", "drop"), ("async", "freeze", "smooth"), ("pipe", "use", "use")]
-)
-def test_late_rows_are_treated_as_told_in_asynchronous_training_alone(
-    fleet: Build, mode: str, rows: str, gradients: str
-):
-    told = {"pipe": ("smooth", "drop")}.get(mode, (rows, gradients))
-    run = fleet({"train.mode": mode, "train.stale_rows": told[0], "train.stale_gradients": told[1]})
-    run.train()
-    for partition in run.partitions:
-        for lane, program in partition.programs.items():
-            for slot, pc in program.publisher.items():
-                expected = gradients if program[pc].backward else rows
-                assert partition.published[lane, slot].policy.kind == (expected if lane is Lane.TRAIN else "use")
 
 
 @pytest.mark.parametrize("rows", ["exact", "bfloat16"])
@@ -764,7 +744,7 @@ def test_layer_0_is_aggregated_once_for_both_lanes(fleet: Build, monkeypatch: py
     assert len(made) == len(run.partitions)
 
 
-@pytest.mark.parametrize("settings", [{}, {"train.mode": "async", "train.stale_gradients": "drop"}])
+@pytest.mark.parametrize("settings", [{}, {"train.mode": "async"}])
 def test_gathers_of_the_loss_pass_along_edges_into_training_vertices_alone_and_learn_the_same(
     fleet: Build, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
