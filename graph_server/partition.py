@@ -190,7 +190,6 @@ class Partition:
             if following is not None:
                 outside += self.backend.expect(following, self.now)
         self.backend.watch(len(self.pool), self.now)
-        self.timesheet.watch(len(self.pool), self.backend.in_flight, self.now)
         return outside
 
     # --- before the first epoch -------------------------------------------------------------------------------------

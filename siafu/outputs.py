@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 
+from siafu import extras
 from siafu.errors import ConfigError
+
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_file(name: str, path: str | Path) -> None:
@@ -27,6 +31,21 @@ def check_file_in_folder(name: str, path: str | Path) -> None:
 def check_folder(name: str, path: str | Path) -> None:
     """The same of a folder, which is made with those that it lies in unless it is there."""
     _check_made(name, path, Path(path))
+
+
+def check_picture(path: str) -> None:
+    """Raises: ConfigError if nothing can be drawn there, or matplotlib is not installed."""
+    if not path.endswith(PICTURES):
+        raise ConfigError(f"plot {path!r} must end in {', '.join(PICTURES)}")
+    check_file("plot", path)
+    _matplotlib()
+
+
+def _matplotlib() -> None:
+    try:
+        import_module("matplotlib")
+    except ImportError as error:
+        raise ConfigError(f"plots need matplotlib: {extras.advice(error, extras.install('plot'))}") from None
 
 
 def _no_folder(name: str, path: str | Path) -> None:

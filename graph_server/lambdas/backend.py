@@ -116,8 +116,6 @@ class LambdaBackend:
         self._expected: set[TaskId] = set()
         self._said: set[str] = set()  # verdicts, each of which is worth one warning
         self._processors: set[str] = set()  # kinds that workers have told
-        self._environment_s = 0.0  # environments alive, integrated over time
-        self._watched_at: float | None = None
         self._stopped = False
 
     @classmethod
@@ -151,9 +149,6 @@ class LambdaBackend:
         return self._send(self._dispatcher.submit(task.id, task.priority, now, num_rows(task.rows)), now)
 
     def watch(self, graph_tasks: int, now: float) -> None:
-        if self._watched_at is not None:
-            self._environment_s += len(self._workforce) * (now - self._watched_at)
-        self._watched_at = now
         self._holding.watch(now, self._dispatcher.num_queued, self._dispatcher.num_busy)
         tuner = self._workforce.tuner
         if tuner is not None:
@@ -242,7 +237,6 @@ class LambdaBackend:
             "autotuner_decisions": workforce.tuner.num_decisions if workforce.tuner is not None else 0,
             "split_in": self._shipping.split_in,
             "recommended_memory_mb": self._sizing.recommended_mb,
-            "environment_s": self._environment_s,
             **dict.fromkeys((f"{PROCESSOR}{kind}" for kind in sorted(self._processors)), 1),
         }
 

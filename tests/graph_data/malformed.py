@@ -617,12 +617,6 @@ CASES = (
         "memory limit 'lots' is no size: write 6GiB, 500MB or a number of bytes",
     ),
     Case(
-        "a plot of no picture",
-        {"e.csv": EDGES},
-        "e.csv --inspect --plot graph.doc",
-        "plot 'graph.doc' must end in .png, .svg, .pdf",
-    ),
-    Case(
         "inspecting and preparing",
         {"e.csv": EDGES},
         "e.csv --inspect --out shards",

@@ -662,20 +662,6 @@ def test_async_keeps_its_bounds_over_hundreds_of_seeds(fleet: Build, backend: st
     print("async", staleness, backend, async_in_any_order(fleet, backend, staleness, range(1000, 1200)))
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_task_seconds_are_those_of_the_run_whatever_the_clock_said_before(fleet: Build, parts: int) -> None:
-    """A server that is alone starts to compute before any message tells it the time;
-    its machine may be up for months."""
-    run = fleet({"data.parts": parts, "train.epochs": 2})
-    run.now = begun = 1e6
-    run.train()
-    spent = run.now - begun
-    for partition in run.partitions:
-        most = spent * (len(partition.intervals) * len(Lane) + 1)  # tasks that there can be at once
-        assert 0 <= partition.usage["graph_task_s"] <= most
-        assert 0 <= partition.usage["tensor_task_s"] <= most
-
-
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_training_runs_ahead_of_the_next_evaluation_by_1_plus_s_epochs_and_no_more(
     fleet: Build, staleness: int, monkeypatch: pytest.MonkeyPatch

@@ -237,7 +237,6 @@ IN_THE_WAY = (
     "search digits --grid lr=0.1,0.2 --run-dir file/below",
     "value digits --contenders cpu --target 0.9 --run-dir file/below",
     "prepare digits --out file/below",
-    "prepare digits --inspect --plot file/below.png",
     *("convert digits --to npz --out file", "convert digits --to npz --out file/below"),
     "plan digits --plot file/below.png",
     *("predict run --out file/below.csv", "export run --to torch --out file/below", "evaluate run --plot file/p.png"),
