@@ -1,5 +1,4 @@
-"""Sources that cannot be prepared, and what a user is told: a table for tests and for
-``benchmarks.acceptance.malformed``."""
+"""Sources that cannot be prepared, and what a user is told: a table for tests."""
 
 from __future__ import annotations
 
