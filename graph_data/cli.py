@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from graph_data import source_flags
-from graph_data.choice import CHOICES
+from graph_data.choice import AUTO
 from graph_data.inspection.report import inspect_source
 from graph_data.inspection.show import show
 from graph_data.options import Options
@@ -98,8 +98,8 @@ FLAGS = {
     "parts": ("P", "partitions, one per graph server"),
     "partitioner": ("|".join(PARTITIONERS), "how vertices are assigned to graph servers"),
     "order": (
-        "|".join((*CHOICES, *ORDERS)),
-        "vertex order inside a partition; auto: by clusters; best: the order that gathers fastest",
+        "|".join((AUTO, *ORDERS)),
+        "vertex order inside a partition; auto: by clusters",
     ),
     "directed": ("", "keep edge directions"),
     "feature_norm": (
