@@ -15,14 +15,19 @@ from siafu.errors import DatasetError
 from siafu.graph import Graph
 
 #: Format -> module with ``find(file) -> Found | None``, which reads next to nothing, and
-#: ``load(found, given) -> Graph``.
+#: ``load(found, given) -> Graph``. A module whose graphs take more options than ``features`` and
+#: ``target`` lists them as OPTIONS.
 FORMATS = {
     "Planetoid's files": "graph_data.archives.planetoid",
     "an archive of heterophilous-graphs": "graph_data.archives.heterophilous",
     "an archive of gnn-benchmark": "graph_data.archives.gnnbenchmark",
+    "a numpy archive of pickled matrices": "graph_data.archives.pickledmatrices",
     "DGL's pair of Reddit": "graph_data.archives.dglreddit",
     "GraphSAINT's folder": "graph_data.archives.graphsaint",
+    "GraphSAGE's files": "graph_data.archives.graphsage",
     "Geom-GCN's files": "graph_data.archives.geomgcn",
+    "LINQS' files": "graph_data.archives.linqs",
+    "a MatrixMarket file": "graph_data.archives.matrixmarket",
 }
 
 
@@ -79,7 +84,7 @@ def load(argument: str) -> Graph:
     one = recognised(path)
     if one is None:
         raise DatasetError(f"{path}: none of the formats {', '.join(FORMATS)}")
-    _, given = options_of(argument, TOLD)
+    _, given = options_of(argument, getattr(one.module, "OPTIONS", TOLD))
     if file := one.missing():
         raise DatasetError(f"{one.found.shown}: {one.title}, but {file.name} is not beside it")
     try:

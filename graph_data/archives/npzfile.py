@@ -74,7 +74,7 @@ def scipy_matrix(file: Path) -> Any:
 
 
 def pickled(file: Path, name: str) -> Any:
-    """The one object in an array of objects, or several as an array; else the array. Raises: DatasetError."""
+    """The one object in an array of objects, for ``plainpickle.matrix``; else the array. Raises: DatasetError."""
     try:
         with zipfile.ZipFile(file) as archive:
             info = archive.getinfo(f"{name}.npy")

@@ -57,6 +57,10 @@ def loads(content: bytes, name: str) -> Any:
         raise DatasetError(f"{name}: not a readable pickle ({type(error).__name__}: {str(error)[:80]!r})") from None
 
 
+def is_array(value: Any) -> bool:
+    return isinstance(value, _Array)
+
+
 def array(value: Any, name: str) -> Array:
     """The numbers or texts of an array, or of a list of numbers. Raises: DatasetError for anything else."""
     if isinstance(value, _Array) and value.values is not None:

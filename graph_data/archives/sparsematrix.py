@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from siafu.sparse import Array, SparseRows
+from siafu.sparse import Array, Rows, SparseRows
 
 EMPTY_LINES = 1 << 20  # rows and columns of a matrix that need no bytes: SciPy takes memory for what a shape says
 
@@ -75,3 +75,8 @@ def square(made: Any) -> Any:
     if made.shape[0] != made.shape[1]:
         raise ValueError(f"the adjacency matrix is {list(made.shape)}, must be square")
     return made
+
+
+def features(given: Any) -> Rows:
+    """Of a dense matrix, or of one of SciPy's."""
+    return given if isinstance(given, np.ndarray) else sparse_rows(given)

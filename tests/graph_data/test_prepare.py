@@ -390,13 +390,13 @@ def test_a_file_that_was_replaced_or_rewritten_is_prepared_again_with_its_size_a
 
 
 @pytest.mark.parametrize("option", ["features", "labels", "split"])
-def test_a_file_that_an_option_names_is_in_the_key(tmp_path, monkeypatch, option):
+def test_a_file_that_an_option_names_is_in_the_key_whatever_the_source(tmp_path, monkeypatch, option):
     monkeypatch.chdir(tmp_path)
-    Path("e.csv").write_text("0,1\n1,2\n")
+    Path("m.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 2\n2 3\n")
     arrays = {"features": np.ones((3, 2), np.float32), "labels": np.array([0, 1, 0]), "split": np.array([1, 2, 3])}
     for name, values in arrays.items():
         np.save(f"{name}.npy", values)
-    source = "e.csv?num_vertices=3&features=features.npy&labels=labels.npy&split=split.npy"
+    source = "m.mtx?features=features.npy&labels=labels.npy&split=split.npy"
     before = cached(source, cache_dir="cache")
     assert cached(source, cache_dir="cache") == before
     np.save(f"{option}.npy", arrays[option][::-1].copy() + (option == "features"))

@@ -1,5 +1,7 @@
 """Archives that are called .npz as ours are, but hold other arrays."""
 
+import os
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -95,6 +97,28 @@ def test_a_broken_matrix_and_missing_attributes_are_one_line(tmp_path):
     )
     np.savez(tmp_path / "b.npz", **{**good, "adj_indices": np.array([1, 2, 3])}, labels=LABELS, attr_matrix=FEATURES)
     assert refusal(tmp_path / "b.npz") == "b.npz: an archive of gnn-benchmark, but an index is not in 0..2"
+
+
+# --- pickled matrices -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attributes", [FEATURES, scipy.sparse.csr_matrix(FEATURES)])
+def test_pickled_matrices_are_read(tmp_path, attributes):
+    adjacency = scipy.sparse.csr_matrix(ADJACENCY)
+    np.savez_compressed(tmp_path / "a.npz", adj_matrix=adjacency, node_attr=attributes, node_label=LABELS)
+    graph = resolve(str(tmp_path / "a.npz")).load()
+    assert graph.notes == ("a.npz: a numpy archive of pickled matrices, no split",)
+    assert edges_of(graph) == EDGES
+    assert dense(graph.features).tolist() == FEATURES.tolist()
+    assert graph.labels.tolist() == [0, 1, 0]
+
+
+def test_what_else_is_pickled_there_is_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", adj_matrix=np.array(os.path.join, object), node_attr=FEATURES, node_label=LABELS)
+    assert refusal(tmp_path / "a.npz") == (
+        f"{tmp_path}/a.npz: adj_matrix: a pickle that asks for posixpath.join; only arrays, scipy.sparse "
+        "matrices, lists and dicts are read"
+    )
 
 
 # --- DGL's Reddit -----------------------------------------------------------------------------------------------------

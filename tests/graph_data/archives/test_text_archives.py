@@ -1,4 +1,4 @@
-"""Geom-GCN's files, made by hand as they are published."""
+"""Geom-GCN's and LINQS' files, made by hand as they are published."""
 
 import gzip
 
@@ -70,6 +70,45 @@ def test_geom_gcn_that_does_not_fit_is_one_line(tmp_path):
     assert refusal(folder) == f"{folder / NODES}: row 1: 1 columns parted by tabs, must be 3"
     (folder / EDGES).unlink()
     assert refusal(folder) == f"{NODES}: Geom-GCN's files, but {EDGES} is not beside it"
+
+
+@pytest.fixture
+def linqs(tmp_path):
+    (tmp_path / "cora.content").write_text("31336\t0\t1\tTheory\n1061127\t1\t0\tNeural\nten-x\t1\t1\tTheory\n")
+    (tmp_path / "cora.cites").write_text("31336\t1061127\nten-x 31336\nten-x gone\n")
+    return tmp_path
+
+
+def test_linqs_by_either_file_or_the_folder(linqs):
+    for name in (".", "cora.content", "cora.cites"):
+        graph = resolve(str(linqs / name)).load()
+    assert graph.notes == (
+        "cora.content: LINQS' files, no split",
+        "cora.cites: left out 1 of 3 edges, of ids that cora.content does not have",
+    )
+    assert edges_of(graph) == [(1, 0), (0, 2)]
+    assert graph.names == {"classes": ("Neural", "Theory")}
+    assert graph.labels.tolist() == [1, 0, 1]
+    assert dense(graph.features).tolist() == [[0, 1], [1, 0], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("part", "text", "message"),
+    [
+        ("content", "1 0 A\n2 0 0 A\n", "line 2: 4 columns, must be 3"),
+        ("content", "1 0 A\n1 1 A\n", "an id twice (2 lines, 1 ids)"),
+        ("content", "1 x A\n", "a feature that is no number"),
+        ("cites", "31336\n", "a line without two ids"),
+    ],
+)
+def test_linqs_that_does_not_fit_is_one_line(linqs, part, text, message):
+    (linqs / f"cora.{part}").write_text(text)
+    assert refusal(linqs) == f"{linqs}/cora.{part}: {message}"
+
+
+def test_linqs_without_its_edges(linqs):
+    (linqs / "cora.cites").unlink()
+    assert refusal(linqs) == "cora.content: LINQS' files, but cora.cites is not beside it"
 
 
 def test_a_snap_file_is_an_edge_list(tmp_path):

@@ -185,17 +185,17 @@ def test_labels_whose_vertices_are_in_no_edge_are_refused_where_ids_are_numbers(
 
 
 def test_a_folder_of_tables_and_another_graph_is_refused() -> None:
-    geom()
-    Path("texas/edges.csv").write_text("src,dst\n1,2\n2,3\n")
+    Path("own").mkdir()
+    Path("own/edges.csv").write_text("src,dst\n1,2\n2,3\n")
+    Path("own/m.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 2\n")
     refused(
-        "texas?features=random:2",
-        r"^texas: holds tables \(edges\.csv\) and Geom-GCN's files \(out1_node_feature_label\.txt\): "
-        r"name one of these files$",
+        "own?features=random:2",
+        r"^own: holds tables \(edges\.csv\) and a MatrixMarket file \(m\.mtx\): name one of these files$",
     )
-    assert load("texas/out1_graph_edges.txt").num_edges == 2
+    assert load("own/m.mtx?features=random:2").num_edges == 1
 
 
-@pytest.mark.parametrize("stray", ["role.json", "out1_graph_edges.txt"])
+@pytest.mark.parametrize("stray", ["notes.content", "role.json", "out1_graph_edges.txt"])
 def test_a_file_that_is_called_like_a_part_of_an_archive_makes_no_archive_of_tables(stray: str) -> None:
     Path("own").mkdir()
     Path("own/edges.csv").write_text("src,dst\n1,2\n2,3\n")
@@ -240,6 +240,12 @@ def test_masks_beside_gnn_benchmarks_arrays_are_the_split_and_weights_are_refuse
     refused("b.npz", r"^b\.npz: has no use for 'edge_weight', which looks like a weight")
     benchmark_archive(splits=np.array([{"train": [1]}], object))
     refused("b.npz", r"^b\.npz: has no use for 'splits', which looks like a split")
+
+
+def test_masks_beside_pickled_matrices_are_the_split() -> None:
+    adjacency = scipy.sparse.csr_matrix((np.ones(3), EDGES.T), shape=(4, 4))
+    np.savez("p.npz", adj_matrix=np.array(adjacency, object), node_attr=X, node_label=Y, train_nodes=[0, 1])
+    assert load("p.npz").split[:, 0].tolist() == [TRAIN, TRAIN, NONE, NONE]
 
 
 def test_an_archive_in_our_names_is_not_half_of_dgls_pair() -> None:
@@ -296,6 +302,20 @@ def test_what_a_networkx_graph_carries_itself_is_not_dropped() -> None:
 # --- archives ---------------------------------------------------------------------------------------------------------
 
 
+def test_linqs_ids_that_do_not_meet_are_refused_and_na_is_no_class() -> None:
+    Path("t.content").write_text("001 0 1 red\n002 1 0 NA\n003 1 1 blue\n")
+    Path("t.cites").write_text("1 2\n2 3\n")
+    refused(
+        "t.content",
+        r"^t\.cites: none of its 2 edges is between ids of t\.content: they are like '1', those "
+        r"of t\.content like '001'$",
+    )
+    Path("t.cites").write_text("001 002\n")
+    graph = load("t.content")
+    assert (graph.names["classes"], graph.labels.tolist()) == (("blue", "red"), [1, -1, 0])
+    assert "t.content: 1 of 3 vertices have no label" in graph.notes
+
+
 def geom(**splits: dict[str, Any]) -> None:
     Path("texas").mkdir(exist_ok=True)
     lines = "".join(f"{v}\t{X[v, 0]:g},{X[v, 1]:g}\t{Y[v]}\n" for v in range(4))
@@ -318,6 +338,30 @@ def test_geom_gcns_splits_of_others_and_none_are_refused() -> None:
     Path("texas/b_split_0.npz").unlink()
     geom(a_split_0={"other": [1]})
     refused("texas", r"^texas/a_split_0\.npz: has no train_mask, val_mask and test_mask$")
+
+
+def sage(nodes: list[dict[str, Any]], **link: Any) -> None:
+    links = [{"source": u, "target": v, **link} for u, v in EDGES.tolist()]
+    Path("s-G.json").write_text(json.dumps({"nodes": nodes, "links": links}))
+    Path("s-id_map.json").write_text(json.dumps({str(v): v for v in range(4)}))
+    Path("s-class_map.json").write_text(json.dumps({str(v): int(Y[v]) for v in range(4)}))
+    np.save("s-feats.npy", X)
+
+
+def test_graphsages_flags_that_are_left_out_are_false_and_weights_are_read() -> None:
+    sage(
+        [{"id": 0, "val": False, "test": False}, {"id": 1, "val": True}, {"id": 2, "test": True}, {"id": 3, "year": 9}],
+        weight=2.5,
+    )
+    graph = load("s-G.json")
+    assert graph.split[:, 0].tolist() == [TRAIN, VAL, TEST, NONE]
+    assert graph.weight is not None
+    assert graph.weight.tolist() == [2.5, 2.5, 2.5]
+    assert "s-G.json: left out of nodes: 'year'" in graph.notes
+    sage([{"id": v, "val": "False", "test": "False"} for v in range(4)])
+    refused("s-G.json", r"^s-G\.json: node '0': val and test must be true or false$")
+    sage([{"id": v, "val": False, "test": False} for v in range(4)], weight="heavy")
+    refused("s-G.json", r"^s-G\.json: a link whose weight is no number")
 
 
 def saint(**changed: Any) -> None:
