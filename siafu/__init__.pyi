@@ -430,6 +430,7 @@ def train_baseline(
     scheme: Literal["none", "fixed", "uniform", "adaptive"] = ...,
     bits: int = ...,
     period: int = ...,
+    feedback: bool = ...,
     chunks: int = ...,
     groups: int = ...,
     subgraphs: int = ...,
@@ -478,6 +479,7 @@ def train_baseline(
     scheme: how bits per value of halo rows are chosen; none: do not quantise
     bits: scheme fixed: bits per value, 2, 4 or 8
     period: schemes uniform, adaptive: epochs before the first assignment of bits, and between two
+    feedback: add a row's quantisation error to the next epoch's row
     chunks: gnnpipe: chunks of the graph; 0: four per stage
     groups: gnnpipe: graph-parallel ranks per stage
     subgraphs: allreduce, gossip, cluster: parts of the graph, from which batches are drawn

@@ -44,8 +44,9 @@ _HALO = _FULL | {
     "period",
     "group_size",
     "balance",
+    "feedback",
 }
-_PIPE = frozenset({"chunks", "groups", "freeze", "shuffle", "unbiased"})
+_PIPE = frozenset({"chunks", "groups", "freeze", "shuffle", "unbiased", "recover"})
 _BATCH = frozenset({"subgraphs", "per_batch", "interval", "slow_rank", "slow_factor"})
 
 METHODS: dict[str, Method] = {
@@ -166,11 +167,13 @@ class Baseline:
     balance: float = setting(
         0.5, "scheme adaptive: weight of variance against time (the paper's lambda)", least=0, most=1
     )
+    feedback: bool = setting(False, "add a row's quantisation error to the next epoch's row", flag="feedback")
     chunks: int = setting(0, "gnnpipe: chunks of the graph; 0: four per stage", flag="chunks", least=0)
     groups: int = setting(1, "gnnpipe: graph-parallel ranks per stage", flag="groups", least=1)
     freeze: int = setting(23, "gnnpipe: epochs between snapshots of the history (the paper's alpha)", least=1)
     shuffle: bool = setting(True, "gnnpipe: draw a new order of chunks in every epoch")
     unbiased: bool = setting(True, "gnnpipe: count gradients between chunks twice, because half of them are left out")
+    recover: bool = setting(False, "gnnpipe: detect a collapse of training, and continue from before it")
     subgraphs: int = setting(
         40, "allreduce, gossip, cluster: parts of the graph, from which batches are drawn", flag="subgraphs", least=1
     )
@@ -239,6 +242,7 @@ class Baseline:
             "period": (changing, f"baseline.scheme = uniform or adaptive, it is {self.scheme}"),
             "group_size": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
             "balance": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
+            "feedback": (self.scheme != "none", "baseline.scheme: nothing is quantised"),
             "fresh": (not self.skip, "baseline.skip = 0: rows are broadcast by their change"),
             "every": (not self.skip, "baseline.skip = 0: rows are broadcast by their change"),
             "max_skips": (self.skip > 0, "baseline.skip > 0: rows are broadcast by fresh and every"),

@@ -606,14 +606,12 @@ RETIRED: Mapping[str, tuple[Any, ...]] = {
     "train.smoothing": (0.5,),
     "train.freeze_epochs": (23,),
     "train.stale_lr": (0.0,),
-    "baseline.recover": (False,),
-    "baseline.feedback": (False,),
 }
 
 
 def _section(name: str, cls: type, values: Mapping[str, Any]) -> Any:
     hints = types_of(cls)
-    values = {key: value for key, value in values.items() if value not in RETIRED.get(f"{name}.{key}", ())}
+    values = {key: value for key, value in values.items() if f"{name}.{key}" not in RETIRED}
     for key in values:
         if key not in hints:
             raise ConfigError(f"{name}.{key}: unknown key{_nearest(f'{name}.{key}')}")

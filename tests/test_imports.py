@@ -173,6 +173,7 @@ PURE = (
     "gpu_baselines/halos/assigner.py",
     "gpu_baselines/schedule.py",
     "gpu_baselines/batches.py",
+    "gpu_baselines/collapse.py",
     "gpu_baselines/halos/smoothing.py",
     "gpu_baselines/work_pool.py",
 )

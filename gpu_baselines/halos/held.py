@@ -38,16 +38,17 @@ class Held:
         self.seen = _Seen(Routes(self.part, place.group, run.clock, kind="evaluation"), run.clock, overlap=False)
         self.graph = PartGraph(self.part, self.seen, place.group, masks, training=False)
 
-    def chunks(self) -> tuple[Memory, list[Chunk]]:
-        """A chunk for each part that the rank holds."""
-        run = self._run
-        of_partition = np.arange(run.shards.manifest.num_partitions) % self.num_parts
+    def chunks(self, count: int) -> tuple[Memory, list[Chunk]]:
+        """So many chunks, each of several parts where there are more of those."""
+        run, of_part = self._run, np.arange(self.num_parts) * count // self.num_parts
+        of_partition = of_part[np.arange(run.shards.manifest.num_partitions) % self.num_parts]
         chunk_of = of_partition[owners(run.shards)]  # [N]
         between = 2.0 if run.baseline.unbiased else 1.0
         memory = Memory(self.graph, chunk_of, self._place.group, self._masks, run.clock, between)
         chunks, start = [], 0
-        for number, shard in enumerate(self._shards):
-            part = alone(run, joined([shard], of_partition, features=False))
+        for number in range(count):
+            shard = joined([self._shards[i] for i in np.flatnonzero(of_part == number)], of_partition, features=False)
+            part = alone(run, shard)
             chunks.append(Chunk(number, slice(start, start + part.num_inner), part, memory))
             start += part.num_inner
         return memory, chunks

@@ -4,6 +4,8 @@ scheme     fixed      every row has ``bits``
            uniform    every row has a width of its own, drawn anew every ``period`` epochs (section 5.3)
            adaptive   8 bits in the first ``period`` epochs; after them, and every ``period`` epochs from there,
                       ``gpu_baselines.halos.assignment`` chooses from what rows have ranged over since
+feedback   what quantising lost of a row is added to the row that goes the same way next (error feedback: Seide et al.,
+           Interspeech 2014)
 
 Gradients come as sums over a halo row's edges, which their owner adds as they are: their coefficient is
 1, where the paper sends gradients of vertices and sums there. GAT's coefficients change with its
@@ -53,6 +55,7 @@ class Quantised(Codec):
         self._run, self._asked, self._part, self._now = run, run.baseline, part, now
         self._epoch = 0
         self._streams: dict[Stream, Widths] = {}
+        self._residuals: dict[tuple[Stream, int], Tensor] = {}  # float32 [k, F]
         self._assignments, self._assign_s = 0, 0.0
         if self._asked.scheme == "adaptive":
             self._costs = message_cost.measured(run.group, run.device, now)
@@ -82,12 +85,18 @@ class Quantised(Codec):
         widths.columns = rows.shape[1]
         if not rows.numel():
             return rows.new_empty(0, dtype=torch.uint8)
-        packing, real = self._packing(stream, peer, "sent"), rows.to(torch.float32).contiguous()
+        packing, lost = self._packing(stream, peer, "sent"), self._residuals.get((stream, peer))
+        real = rows.to(torch.float32) if lost is None else rows + lost.to(rows.dtype)
+        real = real.to(torch.float32).contiguous()
         seed, rank = self._run.spec.seed, self._run.group.rank
         try:
             message = packing.pack(real, message_key(seed, self._epoch, _number(stream), rank, peer))
         except ValueError:
             raise self._unsendable(stream, peer) from None
+        if self._asked.feedback:
+            came = torch.empty_like(real)
+            packing.unpack(message, came)
+            self._residuals[stream, peer] = real - came
         if self._asked.scheme == "adaptive":
             widths.ranges[peer] += squared_ranges(message, packing.layout)
         return message
@@ -198,6 +207,8 @@ class Quantised(Codec):
             found[f"{name}.came"] = torch.from_numpy(np.concatenate(widths.came))
             found[f"{name}.ranges"] = torch.cat(widths.ranges)
             found[f"{name}.columns"] = torch.tensor(widths.columns)
+        for (stream, peer), rows in self._residuals.items():
+            found[f"quantised.lost.{_name(stream)}.{peer}"] = rows.clone()
         if self._asked.scheme == "adaptive":
             found["quantised.costs"] = torch.from_numpy(np.stack([self._costs.theta, self._costs.gamma]))
         return found
@@ -206,10 +217,14 @@ class Quantised(Codec):
         self._assignments = int(state["quantised.progress"])
         if self._asked.scheme == "adaptive":
             self._costs = LinkCosts(*state["quantised.costs"].numpy())
-        for name in state:
-            if name.startswith("quantised.rows.") and name.endswith(".sent"):
-                way, layer = name.split(".")[2:4]
-                stream = Stream("forward" if way == "forward" else "backward", int(layer))
+        for name, value in state.items():
+            kind, way, layer, *rest = [*name.removeprefix("quantised.").split("."), "", ""]
+            if not name.startswith("quantised.") or not layer:
+                continue
+            stream = Stream("forward" if way == "forward" else "backward", int(layer))
+            if kind == "lost":
+                self._residuals[stream, int(rest[0])] = value.to(self._run.device)
+            elif rest[0] == "sent":
                 self._streams[stream] = self._restored(stream, state)
 
     def _restored(self, stream: Stream, state: dict[str, Tensor]) -> Widths:

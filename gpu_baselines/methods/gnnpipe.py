@@ -9,6 +9,7 @@ step       once an epoch; every stage steps its own layers, and an epoch sends n
 
 from __future__ import annotations
 
+import json
 from itertools import groupby
 from typing import Any
 
@@ -18,10 +19,12 @@ from torch import Tensor
 
 from gpu_baselines import net as nets
 from gpu_baselines.chunks import Chunk
+from gpu_baselines.collapse import Setting, Watch, constant_loss
 from gpu_baselines.halos.held import Held
 from gpu_baselines.learner import Learner, loss_of
 from gpu_baselines.masks import Masks
 from gpu_baselines.net import Layer, Net
+from gpu_baselines.part import Part
 from gpu_baselines.run import Run, as_array
 from gpu_baselines.schedule import bubble, tasks_of
 from gpu_baselines.stages import Links, Place, empty
@@ -45,11 +48,23 @@ class GNNPipe:
         inductive = run.shards.manifest.edge_types == "inductive"
         self._whole = Held(run, place, Lane.EVAL, self._masks) if inductive else self._held
         self._links = Links(run, place)
-        self._memory, self._chunks = self._held.chunks()
+        self._watch = Watch(_constant(run, self._held.part) if run.baseline.recover else 0.0)
+        # All that changes, beside weights and what is above:
+        self._setting = Setting(run.baseline.freeze, self._held.num_parts)
+        self._memory, self._chunks = self._held.chunks(self._setting.chunks)
+        self._recoveries: list[dict[str, object]] = []
+        self._begun: dict[str, Tensor] = {}  # weights and optimiser when the window of the watch began
+        self._good: dict[str, Tensor] = {}  # when the best window began
 
     def epoch(self, epoch: int) -> float:
+        if not self._good:
+            self._begun = self._good = self._copied()
         loss, gradient, norm = self._pipelined(epoch)
+        while self._recovered(epoch, loss):
+            loss, gradient, norm = self._pipelined(epoch)
         self._learner.apply(epoch, gradient, norm)
+        if not self._watch.losses:
+            self._begun = self._copied()
         return loss
 
     # --- the pipeline -------------------------------------------------------------------------------------------------
@@ -61,7 +76,7 @@ class GNNPipe:
         self._learner.optimiser.zero_grad(set_to_none=True)
         self._remember()
         order = self._order(epoch)
-        self._memory.begin(epoch, order, refresh=(epoch + 1) % run.baseline.freeze == 0)
+        self._memory.begin(epoch, order, refresh=(epoch + 1) % self._setting.freeze == 0)
         sizes = [self._chunks[number].num_inner for number in order]
         loss = torch.zeros((), dtype=run.dtype, device=run.device)
         flows: dict[int, Flow] = {}
@@ -131,6 +146,44 @@ class GNNPipe:
         self._inferred(self._held, "setup")
         self._memory.history, self._memory.remembers, self._held.seen.rows = self._held.seen.rows, True, None
 
+    # --- collapse -----------------------------------------------------------------------------------------------------
+
+    def _recovered(self, epoch: int, loss: float) -> bool:
+        """Whether training has collapsed, and begins anew from good weights: then the epoch is to be done again."""
+        given_up = bool(self._recoveries) and self._recoveries[-1]["chunks"] is None
+        if not self._run.baseline.recover or given_up:
+            return False
+        verdict = self._watch.saw(loss)
+        if verdict.best:
+            self._good = self._begun
+        if not verdict.collapsed:
+            return False
+        milder = self._setting.milder()
+        freeze, chunks = milder or (None, None)
+        self._recoveries.append({"epoch": epoch, "why": verdict.collapsed, "freeze": freeze, "chunks": chunks})
+        if milder is None:
+            return False
+        self._put_back(self._good)
+        self._begun = self._good  # the next window begins with these, and not with those of the one that collapsed
+        self._watch.recovered()
+        self._setting = milder
+        self._memory, self._chunks = self._held.chunks(milder.chunks)
+        return True
+
+    def _copied(self) -> dict[str, Tensor]:
+        if not self._run.baseline.recover:
+            return {"": torch.zeros(0)}
+        weights = {f"weights.{name}": W.detach().clone() for name, W in self._stages[self._place.stage].named()}
+        return {**weights, **self._learner.state()}
+
+    def _put_back(self, copied: dict[str, Tensor]) -> None:
+        mine = self._stages[self._place.stage]
+        with torch.no_grad():
+            for name, W in mine.named():
+                W.copy_(copied[f"weights.{name}"])
+        self._learner = Learner(self._run, mine)
+        self._learner.restore({name: tensor.clone() for name, tensor in copied.items()})  # steps are in place
+
     # --- evaluation ---------------------------------------------------------------------------------------------------
 
     def tally(self) -> Array:
@@ -173,16 +226,30 @@ class GNNPipe:
 
     def state(self) -> dict[str, Tensor]:
         self._gather()
-        history = {f"history:{layer}": rows.clone() for layer, rows in self._memory.history.items()}
-        return {**self._learner.state(), **history}
+        found = {
+            **self._learner.state(),
+            "setting": torch.tensor(self._setting),
+            "watch": torch.tensor(self._watch.numbers(), dtype=torch.float64),
+            "recoveries": torch.frombuffer(bytearray(json.dumps(self._recoveries).encode()), dtype=torch.uint8),
+        }
+        kept = {"history": {str(layer): rows for layer, rows in self._memory.history.items()}, "begun": self._begun}
+        for where, tensors in {**kept, "good": self._good}.items():
+            found |= {f"{where}:{name}": tensor.clone() for name, tensor in tensors.items()}
+        return found
 
     def restore(self, state: dict[str, Tensor]) -> None:
         self._learner.restore(state)
-        self._memory.history = {
-            int(key.removeprefix("history:")): rows.to(self._run.device)
-            for key, rows in state.items()
-            if key.startswith("history:")
-        }
+        self._setting = Setting(*(int(value) for value in state["setting"]))
+        self._memory, self._chunks = self._held.chunks(self._setting.chunks)
+        self._watch.resume(state["watch"].tolist())
+        self._recoveries = json.loads(bytes(state["recoveries"].numpy()).decode())
+        found: dict[str, dict[str, Tensor]] = {"history": {}, "begun": {}, "good": {}}
+        for key, tensor in state.items():
+            where, colon, name = key.partition(":")
+            if colon:
+                found[where][name] = tensor if name.endswith("/step") else tensor.to(self._run.device)
+        self._begun, self._good = found["begun"], found["good"]
+        self._memory.history = {int(layer): rows for layer, rows in found["history"].items()}
         self._memory.remembers = True
 
     def facts(self) -> dict[str, object]:
@@ -190,11 +257,27 @@ class GNNPipe:
         return {
             "stages": place.num_stages,
             "groups": place.groups,
-            "chunks": len(self._chunks),
-            "freeze": self._run.baseline.freeze,
-            "bubble": bubble(place.num_stages, len(self._chunks)),
+            "chunks": self._setting.chunks,
+            "freeze": self._setting.freeze,
+            "bubble": bubble(place.num_stages, self._setting.chunks),
             "layers_of_stages": [len(layers) for layers in place.layers],
+            "recoveries": self._recoveries,
         }
 
     def close(self) -> None:
         self._links.close()
+
+
+def _constant(run: Run, part: Part) -> float:
+    """The loss of the best answer that does not look at the vertex. Collective."""
+    spec, labels = run.spec, as_array(part.labels)[part.train.cpu().numpy()]
+    if spec.target == "classes":
+        sums = np.bincount(labels, minlength=spec.num_classes).astype(np.float64)
+        squares = sums
+    else:
+        values = labels.reshape(len(labels), -1).astype(np.float64)
+        sums, squares = values.sum(0), (values**2).sum(0)
+    told = run.group.share([len(labels), sums.tolist(), squares.tolist()])[: run.baseline.groups]
+    count = sum(one[0] for one in told)
+    both = [np.sum([one[i] for one in told], axis=0).tolist() for i in (1, 2)]
+    return constant_loss(spec.target, count, both[0], both[1], spec.label_smoothing)

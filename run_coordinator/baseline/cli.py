@@ -24,7 +24,7 @@ examples:
   siafu baseline vanilla cora --ranks 2 --epochs 100 --json
   siafu baseline pipegcn cora --ranks 4 --smooth FG --gamma 0.95
   siafu baseline adaqp synthetic:reddit-small?scale=0.02 --link-rate 25MB --link-delay 1ms
-  siafu baseline pipegcn cora --scheme fixed --bits 4                pipelined and quantised
+  siafu baseline pipegcn cora --scheme fixed --bits 4 --feedback     pipelined and quantised
   siafu baseline gnnpipe cora --model gcnii --layers 32 --hidden 64 --ranks 4 --chunks 4
   siafu baseline gossip cora --ranks 4 --gossip v2 --slow-rank 1
   siafu baseline --resume runs/20261121-060000-cora-gcn-vanilla

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gpu_baselines import collapse
 from gpu_baselines.group import Group
 from gpu_baselines.halos.joined import joined, owners
 from gpu_baselines.methods.gnnpipe import GNNPipe
@@ -342,6 +343,96 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(stop: int, folder: Pa
     for losses, rest, equal in on_ranks(2, work):
         assert rest == losses
         assert equal
+
+
+def test_a_loss_that_is_no_number_is_recovered_from_step_by_step(folder: Path) -> None:
+    """A history that is no number any more, three times: each recovery is milder, and remakes it."""
+    config = config_of("gnnpipe", 2, baseline__chunks=4, baseline__freeze=3, baseline__recover=True, **PLAIN["gcnii"])
+    shards = prepared(GRAPH, folder, 4)
+
+    def work(group: Group) -> tuple[list[float], dict[str, object]]:
+        method, losses = made(config, shards, group), []
+        for epoch in range(8):
+            if epoch in (2, 4, 6):
+                for rows in method._memory.history.values():
+                    rows.fill_(torch.nan)
+            losses.append(method.epoch(epoch))
+        found = losses, method.facts()
+        method.close()
+        return found
+
+    (losses, facts), _ = on_ranks(2, work)
+    assert np.isfinite(losses).all()
+    # It went back to the first weights: its best window has not ended, and a history of them makes no stale row.
+    told = [{key: one[key] for key in ("epoch", "freeze", "chunks")} for one in facts["recoveries"]]  # type: ignore[attr-defined]
+    assert told == [
+        {"epoch": 2, "freeze": 1, "chunks": 4},
+        {"epoch": 4, "freeze": 1, "chunks": 2},
+        {"epoch": 6, "freeze": 1, "chunks": 1},
+    ]
+    assert facts["recoveries"][0]["why"] == "the loss is nan"  # type: ignore[index]
+    assert losses[2] == pytest.approx(losses[0], abs=1e-12)
+
+
+def test_what_it_goes_back_to_is_not_trained_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optimisers step in place: moments that were put back must not be those that are kept."""
+    monkeypatch.setattr(collapse, "WINDOW", 2)
+    config = config_of("gnnpipe", 1, baseline__chunks=4, baseline__freeze=3, baseline__recover=True, **PLAIN["gcnii"])
+
+    def work(group: Group) -> tuple[int, list[bool]]:
+        method = made(config, prepared(GRAPH, folder, 4), group)
+        for epoch in range(5):
+            method.epoch(epoch)
+        method._memory.history[1].fill_(torch.nan)
+        kept = {name: tensor.clone() for name, tensor in method._good.items()}
+        method.epoch(5)
+        moments = sum(name.endswith("/exp_avg") for name in kept)
+        return moments, [torch.equal(tensor, kept[name]) for name, tensor in method._good.items()]
+
+    moments, equal = on_ranks(1, work)[0]
+    assert moments
+    assert all(equal)
+
+
+def test_a_window_after_a_recovery_begins_with_what_was_put_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collapsed window's own beginning became the good weights, if the window after it was the best so far."""
+    monkeypatch.setattr(collapse, "WINDOW", 2)
+    config = config_of("gnnpipe", 1, baseline__chunks=4, baseline__freeze=3, baseline__recover=True, **PLAIN["gcnii"])
+
+    def work(group: Group) -> tuple[bool, bool, int]:
+        method = made(config, prepared(GRAPH, folder, 4), group)
+        for epoch in range(4):
+            method.epoch(epoch)
+        method._watch.best = np.inf  # the window after the recovery will be the best
+        good = {name: tensor.clone() for name, tensor in method._good.items()}
+        first = all(torch.equal(tensor, good[name]) for name, tensor in method._begun.items())
+        for epoch in range(4, 7):
+            if epoch in (4, 6):
+                method._memory.history[1].fill_(torch.nan)
+            method.epoch(epoch)
+        return (
+            first,
+            all(torch.equal(tensor, good[name]) for name, tensor in method._good.items()),
+            method._setting.chunks,
+        )
+
+    was_equal, is_good, chunks = on_ranks(1, work)[0]
+    assert not was_equal  # else this test shows nothing
+    assert is_good
+    assert chunks == 2  # both collapses were recovered from
+
+
+def test_as_published_a_collapse_is_left_alone(folder: Path) -> None:
+    """``recover`` is ours: nobody gets it without asking."""
+    config = config_of("gnnpipe", 1, baseline__chunks=4, **PLAIN["gcn"])
+
+    def work(group: Group) -> list[float]:
+        method = made(config, prepared(GRAPH, folder, 4), group)
+        method.epoch(0)
+        method._memory.history[1].fill_(torch.nan)
+        return [method.epoch(1)]
+
+    assert np.isnan(on_ranks(1, work)[0]).all()
 
 
 # --- partitions together ----------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ CASES = {
     "pipegcn": Case("pipegcn", 3),
     "pipegcn-FG": Case("pipegcn", 2, {"baseline__smooth": "FG", "baseline__depth": 2}),
     "adaqp": Case("adaqp", 2, {"baseline__period": 2}),
-    "adaqp-fixed": Case("adaqp", 2, {"baseline__scheme": "fixed", "baseline__bits": 4}),
+    "adaqp-fixed": Case("adaqp", 2, {"baseline__scheme": "fixed", "baseline__bits": 4, "baseline__feedback": True}),
     "pipelined and quantised": Case("pipegcn", 2, {"baseline__scheme": "uniform", "baseline__smooth": "F"}),
     "gnnpipe": Case("gnnpipe", 2, {"model__name": "gcnii", "model__layers": 4}),
     "gnnpipe-groups": Case("gnnpipe", 4, {"baseline__groups": 2}),

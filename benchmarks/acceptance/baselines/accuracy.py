@@ -78,6 +78,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any], float | None]] = {
 PIPELINE: Mapping[str, tuple[str, Mapping[str, Any], float | None]] = {
     "vanilla": ("vanilla", {}, None),
     "gnnpipe": ("gnnpipe", {}, None),
+    "gnnpipe recover": ("gnnpipe", {"baseline.recover": True}, 1.0),
 }
 
 
@@ -132,7 +133,7 @@ def _run(case: Case, seed: int) -> dict[str, Any]:
         return {**said, "error": str(error)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    kept = ("test_acc", "val_acc", "best_epoch", "epochs", "train_seconds")
+    kept = ("test_acc", "val_acc", "best_epoch", "epochs", "train_seconds", "recoveries")
     return {**said, **{name: value for name, value in run.result.items() if name in kept}}
 
 

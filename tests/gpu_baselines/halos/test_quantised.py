@@ -40,7 +40,9 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "fixed, 2": {"scheme": "fixed", "bits": 2},
     "uniform": {"scheme": "uniform", "period": 3},
     "adaptive": {"period": 4, "group_size": 4},
-    "adaptive, late, smoothed": {"period": 2, "group_size": 4, "depth": 1, "smooth": "FG"},
+    "adaptive, feedback": {"period": 4, "group_size": 4, "feedback": True},
+    "2 bits, feedback": {"scheme": "fixed", "bits": 2, "feedback": True},
+    "adaptive, late, feedback, smoothed": {"period": 2, "group_size": 4, "feedback": True, "depth": 1, "smooth": "FG"},
 }
 STREAMS = [Stream("forward", 1), Stream("forward", 2), Stream("backward", 1), Stream("backward", 2)]
 # measured: no two runs alike
@@ -258,6 +260,30 @@ def test_a_slower_link_gets_fewer_bits(shards: ShardSet, monkeypatch: pytest.Mon
     assert bits[0] + 1 < min(bits[1:])
 
 
+# --- error feedback ---------------------------------------------------------------------------------------------------
+
+
+def test_feedback_makes_up_for_what_was_lost(shards: ShardSet) -> None:
+    """Of one row, sent again and again, the sum of what arrives is never off by more than one message is."""
+    rows = torch.tensor(np.random.default_rng(3).uniform(-1, 1, (60, HIDDEN)))
+
+    def work(method: HaloTraining, run: Run) -> tuple[float, float]:
+        own, peer, stream = codec(method), (run.group.rank + 1) % RANKS, Stream("forward", 1)
+        sent = rows[: len(method.part.given[peer])]
+        off = torch.zeros_like(sent)
+        for epoch in range(30):
+            own.begin(epoch)
+            message = own.pack(stream, peer, sent)
+            came = torch.empty(sent.shape)
+            own._packing(stream, peer, "sent").unpack(message, came)
+            off += came - sent
+        return float(off.abs().max()), float((own._residuals[stream, peer] + off).abs().max())
+
+    for most, difference in on_each(config_of("adaqp", RANKS, **settings("2 bits, feedback")), shards, work):
+        assert most < 2.1  # S = 2 / 3 of rows alone, at most thrice with what is added
+        assert difference < 1e-4  # what is still owed is what is kept
+
+
 # --- errors and checkpoints -------------------------------------------------------------------------------------------
 
 
@@ -273,9 +299,11 @@ def test_a_row_that_is_no_number_is_named(shards: ShardSet) -> None:
     on_each(config_of("adaqp", RANKS, **settings("fixed, 4")), shards, work)
 
 
-@pytest.mark.parametrize("name", ["uniform", "adaptive", "adaptive, late, smoothed"])
+@pytest.mark.parametrize(
+    "name", ["uniform", "2 bits, feedback", "adaptive, feedback", "adaptive, late, feedback, smoothed"]
+)
 def test_a_run_goes_on_from_a_checkpoint_with_the_same_bits(name: str, shards: ShardSet) -> None:
-    """Between two assignments: with ranges traced, and widths that were agreed on before."""
+    """Between two assignments: with ranges traced, residuals, and widths that were agreed on before."""
     config = config_of("adaqp", RANKS, **settings(name))
     saved: list[dict[str, Any]] = [{} for _ in range(RANKS)]
 
