@@ -27,6 +27,7 @@ EXAMPLES = """formats, and what they become in DIR:
   parquet   the same in Parquet
   bsnap     Dorylus' graph.bsnap, features.bsnap, labels.bsnap; .npy files of what these cannot hold
   pyg       NAME.pt, which torch and PyG read: Data.from_dict(torch.load('NAME.pt'))
+  dgl       NAME.dgl for dgl.load_graphs; DGL is not needed to write it
 
 Sources are those of siafu prepare. Edges are written as they are listed, self-loops and parallel
 ones too, unless --tidy.
@@ -42,7 +43,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu convert SOURCE --to FORMAT --out DIR [--tidy] [--parts P --partitioner NAME]"
-    parser.description = "Write a graph in another format, such as npz, CSV, Parquet or PyG."
+    parser.description = "Write a graph in another format, such as npz, CSV, Parquet, PyG or DGL."
     parser.epilog = EXAMPLES
     parser.add_argument("source", metavar="SOURCE", help="graph to write; any source of siafu prepare")
     parser.add_argument("--to", required=True, metavar="|".join(SINKS), help="the format")

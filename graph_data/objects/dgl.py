@@ -119,8 +119,8 @@ def to_dgl(graph: Graph) -> Any:
         dgl, torch = import_module("dgl"), import_module("torch")
     except Exception as error:  # DGL raises whatever its binaries, torch and configuration disagree about
         raise ConfigError(
-            f"to_dgl needs DGL, which cannot be imported ({str(error).partition(chr(10))[0]}): siafu convert --to npz "
-            "writes a file whose arrays dgl.graph takes"
+            f"to_dgl needs DGL, which cannot be imported ({str(error).partition(chr(10))[0]}): siafu convert --to dgl "
+            "writes a file for dgl.load_graphs without it"
         ) from None
     nodes, edges = frames_of(graph)
     src, dst = (torch.from_numpy(ids.astype(np.int64)) for ids in (graph.src, graph.dst))

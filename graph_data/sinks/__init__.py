@@ -17,6 +17,7 @@ SINKS = {
     "parquet": "graph_data.sinks.tables:save_parquet",
     "bsnap": "graph_data.sinks.bsnap:save",
     "pyg": "graph_data.sinks.pyg:save",
+    "dgl": "graph_data.sinks.dgl:save",
 }
 
 
@@ -45,8 +46,8 @@ def save(graph: Graph, kind: str, folder: Path) -> Written:
 
 
 def _asks(graph: Graph, kind: str) -> bool:
-    """Whether a reader must be told what the labels are: floats of 0 and 1, as PyG's are of several classes too,
-    or one column of several classes, which is else one class per vertex."""
+    """Whether a reader must be told what the labels are: floats of 0 and 1, as PyG's and DGL's are of several classes
+    too, or one column of several classes, which is else one class per vertex."""
     if graph.target == "labels" and graph.labels.shape[1] == 1 and kind != "bsnap":
         return True
-    return zero_and_one(labels_for_losses(graph) if kind == "pyg" else graph.labels)
+    return zero_and_one(labels_for_losses(graph) if kind in ("dgl", "pyg") else graph.labels)

@@ -216,6 +216,20 @@ def test_dgl_gives_the_graph_back(make):
         assert_same(from_dgl(to_dgl(graph)), graph)
 
 
+@every_graph
+def test_dgl_reads_the_file_that_is_written_without_it(make, tmp_path):
+    dgl = imported_dgl()
+    from graph_data.objects.dgl import from_dgl
+
+    for seed in SEEDS:
+        graph = with_every_class(make(seed))
+        written = convert(graph, "dgl", tmp_path / str(seed))
+        (found,), labels = dgl.load_graphs(written.source)
+        assert_same(from_dgl(found), graph)
+        assert labels["num_classes"].tolist() == [graph.num_classes]
+        assert found.in_degrees().sum() == graph.num_edges
+
+
 def with_every_class(graph):
     """A DGLGraph does not say how many classes there are, so the last one must occur."""
     if graph.target == "classes":
@@ -243,15 +257,16 @@ def test_tidy_graphs_go_round_too(kind, tmp_path):
     assert_same(loaded(convert(graph, kind, tmp_path / "out").source), graph)
 
 
-def test_writing_bsnap_needs_numpy_alone(tmp_path):
+def test_writing_dgl_and_bsnap_needs_numpy_alone(tmp_path):
     """In a process where the packages that others need cannot be imported."""
     source = convert(random_graph(), "npz", tmp_path / "npz").source
     code = (
         "import sys\n"
         "for name in ('torch', 'dgl', 'pyarrow', 'networkx', 'torch_geometric'): sys.modules[name] = None\n"
         "from graph_data.convert import convert, loaded\n"
-        "print(loaded(convert(sys.argv[1], 'bsnap', f'{sys.argv[2]}/bsnap').source).num_edges)\n"
+        "for kind in ('bsnap', 'dgl'):\n"
+        "    print(loaded(convert(sys.argv[1], kind, f'{sys.argv[2]}/{kind}').source).num_edges)\n"
     )
     command = [sys.executable, "-c", code, source, str(tmp_path)]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert out == [str(without_loops(random_graph()).num_edges)]
+    assert out == [str(without_loops(random_graph()).num_edges), str(random_graph().num_edges)]
