@@ -207,21 +207,17 @@ def slot_bytes(model: Model, program: Program, num_rows: int, itemsize: int, deg
 
 
 def table_bytes(config: Config, model: Model, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
-    """Of all published slots of both lanes, with what a policy for stale rows keeps beside them."""
-    train, stored = config.train, 2 if config.model.rows == "bfloat16" else np.dtype(config.model.dtype).itemsize
+    """Of all published slots of both lanes."""
+    stored = 2 if config.model.rows == "bfloat16" else np.dtype(config.model.dtype).itemsize
     total = 0
-    for lane, program in programs.items():
+    for program in programs.values():
         for slot, pc in program.publisher.items():
             backward = program[pc].backward
             num_rows = entry.vertices + (entry.ghosts_out if backward else entry.ghosts_in)
             row_bytes = model.width(slot) * stored
             if row_bytes > LINE_BYTES // 2:
                 row_bytes = -(-row_bytes // LINE_BYTES) * LINE_BYTES
-            policy = train.stale_gradients if backward else train.stale_rows
-            keeps = lane is Lane.TRAIN and train.mode == "async" and policy in ("smooth", "freeze")
-            total += num_rows * (
-                row_bytes + (model.width(slot) * np.dtype(config.model.dtype).itemsize if keeps else 0)
-            )
+            total += num_rows * row_bytes
     return total
 
 

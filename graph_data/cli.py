@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from graph_data import source_flags
-from graph_data.choice import CHOICES
-from graph_data.inspection import plot
+from graph_data.choice import AUTO
 from graph_data.inspection.report import inspect_source
 from graph_data.inspection.show import show
 from graph_data.options import Options
@@ -70,7 +69,7 @@ examples:
   siafu prepare digits --out shards/digits
   siafu prepare my_graph.npz --parts 4 --out shards/mine
   siafu train shards/mine
-  siafu prepare cora --inspect --plot cora.png
+  siafu prepare cora --inspect
   siafu prepare follows.csv --features users.csv --labels users.csv#job --split users.csv#role \\
       --type kind --out shards/users
   siafu prepare edges.parquet --labels labels.csv --features x.npy --parts 4 --out shards/big
@@ -99,8 +98,8 @@ FLAGS = {
     "parts": ("P", "partitions, one per graph server"),
     "partitioner": ("|".join(PARTITIONERS), "how vertices are assigned to graph servers"),
     "order": (
-        "|".join((*CHOICES, *ORDERS)),
-        "vertex order inside a partition; auto: by clusters; best: the order that gathers fastest",
+        "|".join((AUTO, *ORDERS)),
+        "vertex order inside a partition; auto: by clusters",
     ),
     "directed": ("", "keep edge directions"),
     "feature_norm": (
@@ -127,7 +126,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--inspect", action="store_true", help="show sizes, degrees, labels and warnings; prepare nothing"
     )
-    parser.add_argument("--plot", metavar="FILE", help="with --inspect: also draw a picture, such as graph.png")
     for name, (takes, what) in FLAGS.items():
         flag, default = f"--{name.replace('_', '-')}", getattr(Options(), name)
         if default is False:
@@ -162,8 +160,8 @@ def main(args: argparse.Namespace) -> int:
     source = source_flags.with_options(args.source, source_flags.given(args))
     if args.inspect:
         return inspect(source, args)
-    if args.plot or not args.out:
-        raise ConfigError("--plot is for --inspect" if args.plot else "--out DIR is missing: the folder for the shards")
+    if not args.out:
+        raise ConfigError("--out DIR is missing: the folder for the shards")
     outputs.check_folder("--out", Path(args.out).absolute().parent)
     check_files(source)
     print(f"preparing {source}", file=sys.stderr)
@@ -202,17 +200,12 @@ def main(args: argparse.Namespace) -> int:
 
 
 def inspect(source: str, args: argparse.Namespace) -> int:
-    """Shows the graph. Raises: ConfigError if it does not fit in memory, or the plot cannot be drawn."""
+    """Shows the graph. Raises: ConfigError if it does not fit in memory."""
     if args.out:
         raise ConfigError("--inspect prepares nothing: leave --out away, or --inspect")
-    if args.plot:
-        plot.check(args.plot)
     report = inspect_source(source, directed=args.directed, memory=args.memory)
     if args.json:
         print(json.dumps(report.as_json()))
     else:
         show(report)
-    if args.plot:
-        plot.draw(report, args.plot)
-        print(f"plot in {args.plot}", file=sys.stderr)
     return 0

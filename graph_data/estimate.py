@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from graph_data.choice import CHOICES, MAX_EDGES
+from graph_data.choice import AUTO, MAX_METIS_EDGES
 from graph_data.greedy import PASSES
 from graph_data.memory import Budget, available, show_bytes
 from graph_data.options import Options
@@ -69,7 +69,7 @@ def estimate_of(found: Source | Graph, options: Options, memory: str | int | Non
     if options.task == "link":  # messages, pairs and false pairs
         entries *= 2 + options.negatives
     cutting = options.parts > 1 and options.partitioner == "metis"
-    ordering = options.order.startswith("metis") or (options.order in CHOICES and entries <= MAX_EDGES["metis"])
+    ordering = options.order.startswith("metis") or (options.order == AUTO and entries <= MAX_METIS_EDGES)
     each = METIS_BYTES if cutting or ordering else WEIGHTED_TIDY_BYTES if sizes.weighted else TIDY_BYTES
     in_memory = budget.taken + 2 * sizes.feature_bytes + VERTEX_BYTES * sizes.num_vertices + each * entries
     on_disk = in_memory > budget.limit if stream is None else stream
@@ -78,7 +78,7 @@ def estimate_of(found: Source | Graph, options: Options, memory: str | int | Non
     disk = 2 * sizes.feature_bytes + 40 * sizes.num_vertices
     disk += (WEIGHTED_DISK_BYTES if sizes.weighted else DISK_BYTES) * sizes.num_edges if on_disk else 4 * entries
     ns = DISK_NS if on_disk else MEMORY_NS + (METIS_NS if ordering else 0)
-    ns += CLUSTERS_NS if options.order in CHOICES and not on_disk and not ordering else 0
+    ns += CLUSTERS_NS if options.order == AUTO and not on_disk and not ordering else 0
     ns += (METIS_NS if cutting else 0) + (TEXT_NS if sizes.text else 0) + PASS_NS * _passes(options)
     return Estimate(
         on_disk=on_disk,

@@ -19,11 +19,8 @@ from siafu.graph import Graph, row_starts
 from siafu.sparse import Array
 
 ORDERS = {
-    "metis": "graph_data.orders:metis_order",
     "metis+degree": "graph_data.orders:metis_degree_order",
-    "louvain": "graph_data.orders:louvain_order",
     "louvain+degree": "graph_data.orders:louvain_degree_order",
-    "rcm": "graph_data.orders:rcm_order",
     "degree": "graph_data.orders:degree_order",
     "given": "graph_data.orders:given_order",
     "random": "graph_data.orders:random_order",
@@ -82,7 +79,7 @@ def inners(graph: Graph, owner: Array, seed: int) -> list[Inner]:
 
 
 def order_vertices(graph: Graph, owner: Array, name: str, seed: int) -> list[Array]:
-    """The vertices of each partition, int64, by the named order (not "auto" or "best": see ``graph_data.choice``)."""
+    """The vertices of each partition, int64, by the named order (not "auto": see ``graph_data.choice``)."""
     named(ORDERS, name, "order")
     return [ordered(inner, name) for inner in inners(graph, owner, seed)]
 
@@ -96,42 +93,22 @@ def ordered(inner: Inner, name: str) -> Array:
 # --- clusters: neighbours in the graph are neighbours in the order ----------------------------------------------------
 
 
-def metis_order(inner: Inner) -> Array:
+def metis_degree_order(inner: Inner) -> Array:
     """Clusters next to each other: an interval, which is an equal slice of the order, then cuts few edges.
 
     Recursive bisection numbers the clusters like the leaves of a tree, so neighbours in number are neighbours in the
-    graph, and a slice of any length is whole clusters but for its two ends.
+    graph, and a slice of any length is whole clusters but for its two ends. In each cluster longest rows come first: a
+    processor foresees the end of a row as long as the one before.
     """
-    return np.argsort(inner.clusters, kind="stable")
-
-
-def metis_degree_order(inner: Inner) -> Array:
-    """The same, longest rows first in each cluster: a processor foresees the end of a row as long as the one before."""
     return np.lexsort((-inner.row_lengths, inner.clusters))
 
 
-def louvain_order(inner: Inner) -> Array:
-    """Like metis, by nested communities: they are as many and as large as the graph has them. Linear in the edges."""
-    return np.argsort(inner.communities, kind="stable")
-
-
 def louvain_degree_order(inner: Inner) -> Array:
-    """The same, longest rows first in each community."""
+    """The same by nested communities: they are as many and as large as the graph has them. Linear in the edges."""
     return np.lexsort((-inner.row_lengths, inner.communities))
 
 
 # --- the rest ---------------------------------------------------------------------------------------------------------
-
-
-def rcm_order(inner: Inner) -> Array:
-    """Breadth first from the rim, few edges first, backwards (reverse Cuthill-McKee): edges span short distances."""
-    indptr, indices = inner.edges()
-    n = len(indptr) - 1
-    from scipy.sparse import csr_matrix  # a quarter of a second, and no other order needs it
-    from scipy.sparse.csgraph import reverse_cuthill_mckee
-
-    matrix = csr_matrix((np.ones(len(indices), np.int8), indices, indptr), shape=(n, n))
-    return reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(np.int64)  # type: ignore[no-any-return]
 
 
 def degree_order(inner: Inner) -> Array:

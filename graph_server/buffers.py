@@ -1,18 +1,11 @@
 """Published rows of one slot: those of a partition's own vertices and of its ghosts, and each row's age.
 
-Asynchronous gathers read rows that have not been replaced in this epoch yet. ``StalePolicy`` says what such rows hold
-when an epoch begins (remedies of PipeGCN §3.3 and GNNPipe §4; measured in docs/adr/0003):
-
-    use      the rows of the epoch before (Dorylus)
-    drop     a row that adds nothing, and Gather's ``share`` for the edges that are missing (GNNPipe omits historical
-             gradients)
-    smooth   a running mean, ŝ = γ ŝ + (1 - γ) s (PipeGCN's smoothing)
-    freeze   the rows as they were at the last multiple of ``freeze_epochs`` (GNNPipe's fixed history)
+Asynchronous gathers read rows that have not been replaced in this epoch yet: they are those of an epoch before, as in
+Dorylus (docs/adr/0003 has what else was tried).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -23,16 +16,6 @@ from siafu.ops import BFLOAT16
 from siafu.sparse import Array
 
 Index = slice | Array
-
-
-@dataclass(frozen=True)
-class StalePolicy:
-    kind: Literal["use", "drop", "smooth", "freeze"] = "use"
-    smoothing: float = 0.5
-    freeze_epochs: int = 23
-
-
-_USE = StalePolicy()
 
 
 class Store(Protocol):
@@ -90,24 +73,13 @@ class PublishedSlot:
     ``may_write`` before, and says ``hold_read`` or ``hold_write`` for as long as it takes.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        places: dict[int, Index],
-        policy: StalePolicy = _USE,
-        scale: Array | None = None,
-        nothing: Array | float = 0.0,
-    ):
-        """``nothing``: a row that adds nothing to what is gathered, or the number that all its columns are."""
-        self.store, self.places, self.policy, self.nothing = store, places, policy, nothing
+    def __init__(self, store: Store, places: dict[int, Index], scale: Array | None = None):
+        self.store, self.places = store, places
         self.scale = scale  # [inner + ghosts]
         # All mutable state:
         self.epoch_of = np.full(max(places, default=-1) + 1, -1, np.int64)  # by interval: the epoch of its rows
         self._readers = np.zeros(len(self.epoch_of), np.int64)  # by interval: computations that read its rows now
         self._writers = np.zeros(len(self.epoch_of), np.int64)  # and that write them
-        self._first = self._turned = -1
-        keeps = policy.kind in ("smooth", "freeze")
-        self._history: Array | None = np.zeros_like(self.rows) if keeps else None
 
     @property
     def rows(self) -> Array:
@@ -116,31 +88,22 @@ class PublishedSlot:
 
     def write(self, interval: int, epoch: int, values: Array) -> None:
         """Puts an interval's rows in; ``values`` in the order of its places."""
-        self.turn(epoch)
         place = self.places[interval]
         self.store.write(place, values, None if self.scale is None else self.scale[place])
-        self._written(interval, epoch, place)
+        self.epoch_of[interval] = max(epoch, self.epoch_of[interval])
 
     def paste(self, interval: int, epoch: int, rows: Array) -> None:
         """Puts rows in that a peer has cut for us: they are scaled already."""
-        self.turn(epoch)
-        place = self.places[interval]
-        self.store.paste(place, rows)
-        self._written(interval, epoch, place)
-
-    def _written(self, interval: int, epoch: int, place: Index) -> None:
-        if self._history is not None and self.policy.kind == "smooth":
-            known = self.policy.smoothing if self.epoch_of[interval] >= 0 else 0.0
-            self._history[place] = known * self._history[place] + (1 - known) * self.store.read(place)
+        self.store.paste(self.places[interval], rows)
         self.epoch_of[interval] = max(epoch, self.epoch_of[interval])
 
-    def may_read(self, intervals: Array, epoch: int) -> bool:
-        """Whether no computation writes rows of these intervals, and none reads what ``turn`` would replace."""
-        return not self._writers[intervals].any() and self._may_turn(epoch)
+    def may_read(self, intervals: Array) -> bool:
+        """Whether no computation writes rows of these intervals."""
+        return not self._writers[intervals].any()
 
-    def may_write(self, interval: int, epoch: int) -> bool:
-        """Whether no computation reads rows of the interval, or what ``turn`` would replace."""
-        return not self._readers[interval] and self._may_turn(epoch)
+    def may_write(self, interval: int) -> bool:
+        """Whether no computation reads rows of the interval."""
+        return not self._readers[interval]
 
     def hold_read(self, intervals: Array, by: Literal[1, -1]) -> None:
         """A computation reads rows of these intervals from now on; -1: no more."""
@@ -150,35 +113,7 @@ class PublishedSlot:
         """A computation writes rows of the interval from now on; -1: no more."""
         self._writers[interval] += by
 
-    def _may_turn(self, epoch: int) -> bool:
-        still = self.policy.kind == "use" or epoch <= self._turned
-        return still or not (self._readers.any() or self._writers.any())
-
-    def turn(self, epoch: int) -> None:
-        """The first that is written or read in an epoch: every row that is there becomes a stale one."""
-        if epoch <= self._turned:
-            return
-        if self._turned < 0:
-            self._first = epoch  # beyond 0 in a run that goes on
-        self._turned = epoch
-        if self.policy.kind == "use":
-            return
-        stale = [place for interval, place in self.places.items() if self.epoch_of[interval] < epoch]
-        if self.policy.kind == "drop":
-            for place in stale:
-                rows = self.store.read(place)
-                rows[:] = self.nothing
-                self.store.write(place, rows)
-        elif self._history is not None:
-            for place in stale:
-                goes_on = 0 < self._first == epoch - 1
-                if self.policy.kind == "freeze" and (epoch % self.policy.freeze_epochs == 0 or goes_on):
-                    self._history[place] = self.store.read(place)
-                elif epoch > self._first and (self.policy.kind == "smooth" or epoch >= self.policy.freeze_epochs):
-                    self.store.write(place, self._history[place])
-
-    def oldest(self, intervals: Array, epoch: int) -> int:
+    def oldest(self, intervals: Array, epoch: int, first: int) -> int:
         """By how many epochs the oldest rows of these intervals trail ``epoch``; 0 if none does. Rows that nobody has
-        written yet are of the epoch before the first, also in a run that goes on."""
-        oldest = int(self.epoch_of[intervals].min(initial=epoch))
-        return max(0, epoch - (oldest if oldest >= 0 else max(oldest, self._first - 1)))
+        written yet are of the epoch before ``first``, which is beyond 0 in a run that goes on."""
+        return max(0, epoch - max(int(self.epoch_of[intervals].min(initial=epoch)), first - 1))

@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from graph_server.aggregate import edges_between
@@ -24,22 +22,6 @@ from siafu.shards import Shard
 from siafu.sparse import Array, EdgeRows, Rows, stack
 from siafu.tasks import Lane
 from siafu.wire import ConstantRows, GhostMap
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Edges that an interval gathers along, those from a vertex to itself too, by the interval they come from."""
-
-    sources: Array  # an interval may stand there twice
-    counts: Array
-
-    def share(self, epoch_of: Array, epoch: int) -> float:
-        """What makes up for rows that were dropped: all edges / those whose rows are of this epoch.
-
-        ``epoch_of``: the epoch of every interval's rows.
-        """
-        total = int(self.counts.sum())
-        return total / max(int(self.counts[epoch_of[self.sources] >= epoch].sum()), 1) if total else 1.0
 
 
 def counts(lane: Lane, split: Array) -> Array:
@@ -157,14 +139,6 @@ class Ghosts:
         """The scheduler's view of the edges between intervals, and for each of ours the others that it gathers from."""
         interval_of = self._places[backward].interval_of_row()
         return _crossing(edges_between(self.shard, interval_of, self.bounds, backward=backward), self.intervals)
-
-    def reading(self, view: Shard, *, loops: bool) -> list[Reading]:
-        """What each of our intervals gathers backwards along the edges of ``view``, the shard or a part of it."""
-        between = edges_between(view, self._places[True].interval_of_row(), self.bounds, backward=True)
-        made = []
-        for interval, (start, stop), (sources, counts) in zip(self.intervals, self.bounds, between, strict=True):
-            made.append(Reading(np.append(sources, interval), np.append(counts, loops * (stop - start))))
-        return made
 
     # --- 3 ------------------------------------------------------------------------------------------------------------
 

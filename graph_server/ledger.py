@@ -1,4 +1,4 @@
-"""Sums of unfinished training epochs (losses, ghost bytes, stale edges), until their reports can be sent. Pure."""
+"""Sums of unfinished training epochs (losses, ghost bytes, ages of rows), until their reports can be sent. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ class Entry:
     losses: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))  # by interval
     by_param_server: Counter[int] = field(default_factory=Counter)  # intervals that are through
     ghost_bytes: int = 0
-    stale_edges: int = 0  # crossing edges that were gathered with rows of an earlier epoch
-    crossing_edges: int = 0
     ages: Counter[int] = field(default_factory=Counter)  # gathers by the age of the oldest row they read, in epochs
 
 
@@ -41,7 +39,6 @@ class Ledger:
         if entry.by_param_server.total() < len(self.intervals):
             return []
         del self._entries[epoch]
-        share = entry.stale_edges / max(entry.crossing_edges, 1)
         ages = (
             np.bincount(list(entry.ages), list(entry.ages.values())).astype(np.int64)
             if entry.ages
@@ -51,7 +48,7 @@ class Ledger:
         return [
             Send(COORDINATOR, EpochReport(self.server, epoch, losses, entry.ghost_bytes, ages, usage())),
             *(
-                Send(param_server(q), EpochDone(self.server, epoch, entry.by_param_server[q], share))
+                Send(param_server(q), EpochDone(self.server, epoch, entry.by_param_server[q]))
                 for q in range(self.num_param_servers)
             ),
         ]

@@ -21,10 +21,10 @@ import numpy as np
 
 from graph_server.arrivals import Arrivals
 from graph_server.backends import Action, Backend, Completed, Compute, Job, Keep, Priority, TensorTask, on_device
-from graph_server.buffers import PublishedSlot, StalePolicy
+from graph_server.buffers import PublishedSlot
 from graph_server.evaluation import Evaluation
 from graph_server.exchange import bounds_of
-from graph_server.ghosts import Ghosts, Reading, counts
+from graph_server.ghosts import Ghosts, counts
 from graph_server.interval_rows import IntervalRows, constants_of
 from graph_server.lambdas.step_times import Timesheet, name_of
 from graph_server.layer_zero import Kept, aggregate
@@ -104,13 +104,12 @@ class Partition:
         self.published: dict[tuple[Lane, str], PublishedSlot] = {}
         self.rows = IntervalRows(self.intervals)
         self._sources: dict[bool, list[Array]] = {}  # by interval: the other intervals that it gathers from
-        #: Of train.stale_gradients = drop, by interval, backwards; by whether the gather is of the loss alone.
-        self._reading: dict[bool, list[Reading]] = {}
         self.pool = Pool(num_threads)
         self._held: list[tuple[Address, PublishedRows]] = []  # rows that came while a gather read the older ones
         self.arrivals = Arrivals()
         self.param_servers = ParamServers(self.index, config.servers.param_servers, per_server)
         self._started = False
+        self._first = 0  # epoch: beyond 0 in a run that goes on
         self._stopped = False
         self._judged = -1
         self.evaluation = Evaluation(shard, self.split, model.spec.target, self.intervals)
@@ -191,7 +190,6 @@ class Partition:
             if following is not None:
                 outside += self.backend.expect(following, self.now)
         self.backend.watch(len(self.pool), self.now)
-        self.timesheet.watch(len(self.pool), self.backend.in_flight, self.now)
         return outside
 
     # --- before the first epoch -------------------------------------------------------------------------------------
@@ -202,8 +200,6 @@ class Partition:
         for backward in (False, True):
             crossing[backward], self._sources[backward] = self.ghosts.crossing(backward=backward)
         train = self.config.train
-        if Lane.TRAIN in self.lanes:
-            self._read_along(self._operators.along[Lane.TRAIN], of_loss=False)
         pipe = train.mode != "async"
         for lane in self.lanes:
             epochs = range(train.epochs) if lane is Lane.TRAIN else self.evaluated
@@ -224,30 +220,14 @@ class Partition:
             )
         return [*self.ghosts.features_for_peers(), *(self._ready() if self.ghosts.complete else [])]
 
-    def _read_along(self, view: Shard, *, of_loss: bool) -> None:
-        train = self.config.train
-        if train.mode == "async" and train.stale_gradients == "drop":
-            self._reading[of_loss] = self.ghosts.reading(view, loops=self.model.aggregate == "gcn")
-
     def _make_buffers(self, lane: Lane) -> None:
-        train = self.config.train
         for slot, pc in self.programs[lane].publisher.items():
             step = self.programs[lane][pc]
             backward = step.backward
             places = self.ghosts.places(backward=backward, of_loss=lane if step.of_loss else None)
-            kind = "use"
-            if lane is Lane.TRAIN and train.mode == "async":
-                kind = train.stale_gradients if backward else train.stale_rows
-            policy = StalePolicy(kind, train.smoothing, train.freeze_epochs)  # type: ignore[arg-type]
             num_rows = self.ghosts.num_rows(backward=backward)
             operator = self._operators.made[lane, step.operator, False]  # those of the loss have the same rows
-            self.published[lane, slot] = PublishedSlot(
-                operator.store(step, num_rows),
-                places,
-                policy,
-                operator.scale(step),
-                operator.nothing(step) if kind == "drop" else 0.0,
-            )
+            self.published[lane, slot] = PublishedSlot(operator.store(step, num_rows), places, operator.scale(step))
             if lane is Lane.TRAIN:
                 self.arrivals.due += len(places) - len(self.intervals)
 
@@ -293,8 +273,6 @@ class Partition:
             counted = counts(lane, self.split)
             if along is not None:
                 self._operators.add(lane, along)
-                if lane is Lane.TRAIN:
-                    self._read_along(along, of_loss=True)
                 feeds = self._operators.feeding(along, counted)
                 self.rows.choose(lane, "feeds_loss", feeds, self.bounds, self.programs[lane])
             if not on_device(self.config):
@@ -308,7 +286,7 @@ class Partition:
         for lane, first in (Lane.TRAIN, message.epoch), (Lane.EVAL, message.judged + 1):
             if lane in self.schedulers and first:
                 self.schedulers[lane].handle(Begin(first))
-        self._started = True
+        self._started, self._first = True, message.epoch
         self._judged = max(self._judged, message.judged)
         self.param_servers.begin(message.epoch)
         self.arrivals.begin(message.epoch)
@@ -410,8 +388,8 @@ class Partition:
         reads = self._intervals_read(task, step)
 
         def begin() -> Work:
-            share = self._begin_read(task, step, slot, reads)
-            return lambda: operator.gather(step, slot, start, stop, task.epoch, rows, share)
+            self._begin_read(task, step, slot, reads)
+            return lambda: operator.gather(step, slot, start, stop, task.epoch, rows)
 
         def then(made: dict[str, Array]) -> list[Action]:
             slot.hold_read(reads, -1)
@@ -427,7 +405,7 @@ class Partition:
                 then,
                 following,
                 counted_as,
-                lambda: slot.may_read(reads, task.epoch),
+                lambda: slot.may_read(reads),
                 (task.lane, task.pc, task.interval),
             )
         ]
@@ -436,13 +414,11 @@ class Partition:
         """Whose rows the task gathers: those of others, and its interval's own."""
         return np.append(self._sources[step.backward][task.interval - self.intervals[0]], task.interval)
 
-    def _begin_read(self, task: TaskId, step: Step, slot: PublishedSlot, reads: Array) -> float:
-        """A computation reads rows of these intervals from now on; returns the factor
-        that makes up for dropped rows."""
+    def _begin_read(self, task: TaskId, step: Step, slot: PublishedSlot, reads: Array) -> None:
+        """A computation reads rows of these intervals from now on."""
         self._note("begin", task)
-        slot.turn(task.epoch)
         slot.hold_read(reads, 1)
-        return self._note_staleness(task, step, slot)
+        self._note_staleness(task, step, slot)
 
     def _tensor_task_after(self, task: TaskId) -> TaskId | None:
         """The next step of the interval, if it is one."""
@@ -451,18 +427,11 @@ class Partition:
             return None
         return TaskId(task.lane, task.epoch, task.interval, pc)
 
-    def _note_staleness(self, task: TaskId, step: Step, slot: PublishedSlot) -> float:
-        """Counts what the gather reads; returns the factor that makes up for dropped rows."""
-        if task.lane is Lane.EVAL:
-            return 1.0
-        stale, total = self.schedulers[task.lane].stale_edges(task)
-        entry = self.ledger[task.epoch]
-        entry.stale_edges += stale
-        entry.crossing_edges += total
-        entry.ages[slot.oldest(self._sources[step.backward][task.interval - self.intervals[0]], task.epoch)] += 1
-        if slot.policy.kind != "drop":
-            return 1.0
-        return self._reading[step.of_loss][task.interval - self.intervals[0]].share(slot.epoch_of, task.epoch)
+    def _note_staleness(self, task: TaskId, step: Step, slot: PublishedSlot) -> None:
+        """Counts the age of the oldest rows that a gather in training reads."""
+        if task.lane is Lane.TRAIN:
+            sources = self._sources[step.backward][task.interval - self.intervals[0]]
+            self.ledger[task.epoch].ages[slot.oldest(sources, task.epoch, self._first)] += 1
 
     def _scatter(self, task: TaskId, step: Step) -> list[Action]:
         operator, rows = self._operators.of(task.lane, step), self.rows.of(task)
@@ -480,7 +449,6 @@ class Partition:
 
         def begin() -> Work:
             self._note("begin", task)
-            slot.turn(task.epoch)  # it touches the rows of other intervals: on the server's thread
             slot.hold_write(task.interval, 1)
             return work
 
@@ -504,7 +472,7 @@ class Partition:
                 begin,
                 then,
                 counted_as=name_of(task.lane, step.kind),
-                may_begin=lambda: slot.may_write(task.interval, task.epoch),
+                may_begin=lambda: slot.may_write(task.interval),
                 like=(task.lane, task.pc, task.interval),
             )
         ]
@@ -526,7 +494,7 @@ class Partition:
             raise RemoteProtocolError(
                 f"{sender}: {what}: {message.values.dtype} {list(message.values.shape)}, must be {dtype} {list(shape)}"
             )
-        if not slot.may_write(message.interval, message.epoch):
+        if not slot.may_write(message.interval):
             self._held.append((sender, message))
             return []
         return self._take_rows(slot, message)
@@ -557,8 +525,7 @@ class Partition:
         reads = self._intervals_read(task, step)
 
         def begin() -> Work:
-            share = self._begin_read(task, step, slot, reads)
-            assert share == 1.0, "run_coordinator.prepared.built refuses edge tasks of gradients that are dropped"
+            self._begin_read(task, step, slot, reads)
             return lambda: operator.edge_rows(step, slot, start, stop, task.epoch, rows)
 
         def then(cut: dict[str, TaskRows]) -> list[Action]:
@@ -572,7 +539,7 @@ class Partition:
                 then,
                 task,
                 name_of(task.lane, step.kind),
-                may_begin=lambda: slot.may_read(reads, task.epoch),
+                may_begin=lambda: slot.may_read(reads),
                 like=(task.lane, task.pc, task.interval),
             )
         ]

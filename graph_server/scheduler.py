@@ -157,19 +157,6 @@ class Scheduler:
             and self.lane is task.lane
         )
 
-    def stale_edges(self, task: TaskId) -> tuple[int, int]:
-        """(stale, all) crossing edges that the gather ``task`` would read now; (0, 0) if it reads constants."""
-        scatter = self.program.waits_for[task.pc]
-        if scatter is None:
-            return 0, 0
-        total = int(self._crossing_of(scatter).totals[task.interval - self._first])
-        fresh = self._fresh.get((task.epoch, scatter))
-        return total - (int(fresh[task.interval - self._first]) if fresh is not None else 0), total
-
-    def crossing_edges(self, interval: int, *, backward: bool) -> int:
-        """Edges that reach the interval from others."""
-        return int(self._crossing[backward].totals[interval - self._first])
-
     # --- the rules ------------------------------------------------------------------------------------------------
 
     def _begin(self, epoch: int) -> list[TaskId]:

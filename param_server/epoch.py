@@ -52,11 +52,6 @@ class Epoch:
         own = sum(len(total.nodes()) for total in self.sums.values())
         return own + sum(len(nodes) for nodes in self.peer_sums.values())
 
-    @property
-    def stale_share(self) -> float:
-        """Mean over the graph servers, summed in their order: equal bits on every replica."""
-        return sum(self.reports[server].stale_share for server in sorted(self.reports)) / self.num_graph_servers
-
     def gradient(self) -> dict[str, Array]:
         """The sum over all intervals of the graph, all layers; only once complete. Merges the peers' sums (E3)."""
         assert self.complete

@@ -269,8 +269,8 @@ class Replica:
         if not 0 <= report.server < self.num_graph_servers:
             raise RemoteProtocolError(f"graph server {report.server}: there are {self.num_graph_servers}")
         self._check_speaker("epoch done", sender, graph_server(report.server))
-        if report.intervals < 0 or not 0 <= report.stale_share <= 1:
-            raise RemoteProtocolError(f"{sender}: {report.intervals} intervals, stale share {report.stale_share}")
+        if report.intervals < 0:
+            raise RemoteProtocolError(f"{sender}: {report.intervals} intervals")
         epoch = self._open(report.epoch)
         if epoch is None or report.server in epoch.reports:
             self._duplicates["EpochDone"] += 1
@@ -326,7 +326,7 @@ class Replica:
 
     def _step(self, epoch: Epoch) -> list[Send]:
         """WU: one optimiser step from the gradient of the whole graph; everyone hears of the new version."""
-        lr = schedules.learning_rate(epoch.epoch, self.train) / (1 + self.train.stale_lr * epoch.stale_share)
+        lr = schedules.learning_rate(epoch.epoch, self.train)
         gradient, weights = epoch.gradient(), self._stash.weights(self.version)
         sends: list[Send] = []
         if bad := _not_finite(gradient):

@@ -29,19 +29,9 @@ NEEDS: dict[str, Condition] = {
     "train.step_epochs": _STEP,
     "train.step_factor": _STEP,
     "train.freshness": _ASYNC,
-    "train.stale_gradients": _ASYNC,
-    "train.stale_rows": _ASYNC,
-    "train.stale_lr": _ASYNC,
     "train.warmup_epochs": _ASYNC,
     "train.ahead": Condition(
         lambda c: c.train.mode == "async" and c.train.staleness > 0, "train.mode = async and train.staleness > 0"
-    ),
-    "train.smoothing": Condition(
-        lambda c: c.train.mode == "async" and "smooth" in (c.train.stale_gradients, c.train.stale_rows),
-        "train.stale_rows or train.stale_gradients = smooth",
-    ),
-    "train.freeze_epochs": Condition(
-        lambda c: c.train.mode == "async" and c.train.stale_rows == "freeze", "train.stale_rows = freeze"
     ),
     "servers.device": Condition(lambda c: c.servers.backend == "gpu", "servers.backend = gpu"),
     **{

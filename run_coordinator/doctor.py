@@ -31,7 +31,7 @@ EXTRAS = {
     "ray": ("ray", "servers and Lambdas on a Ray cluster"),
     "infra": ("aws-cdk-lib", "siafu deploy"),
     "data": ("pyarrow", "edge lists in Parquet and CSV"),
-    "plot": ("matplotlib", "pictures of graphs and of runs"),
+    "plot": ("matplotlib", "pictures of runs and plans"),
     "networkx": ("networkx", "graphs of NetworkX"),
     "pyg": ("torch_geometric", "graphs of PyG"),
     "export": ("onnx", "siafu export to torch, PyG, DGL and ONNX"),

@@ -138,11 +138,6 @@ def built(config: Config, shards: ShardSet) -> Model:
         s.operator != "attention" for s in model.program(Lane.TRAIN).steps
     ):
         raise ConfigError(f"lambda.apply_edge = lambda: {name} has no coefficients of edges to be computed there")
-    dropped = config.train.mode == "async" and config.train.stale_gradients == "drop"
-    if config.lambdas.apply_edge == "lambda" and dropped:  # what it gathers before and behind the task must be the same
-        raise ConfigError(
-            "lambda.apply_edge = lambda: train.stale_gradients = drop needs lambda.apply_edge = server in mode async"
-        )
     for key in model.unused_settings:
         if (value := getattr(config.model, key)) != getattr(configs.Model(), key):
             told = list(value) if isinstance(value, tuple) else value

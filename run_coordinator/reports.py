@@ -19,7 +19,7 @@ from siafu.wire import BYTES_TO, EpochReport, EvalReport, Failed, Message, Stopp
 #: A total that is as large is none.
 MOST = 1 << 63
 #: What a server needs, not what it used: the most of any.
-NEEDS = ("recommended_memory_mb", "split_in", peak_memory.NAME)
+NEEDS = ("split_in", peak_memory.NAME)
 #: What a server has, which is no more after another attempt: how both make one number.
 HAS: dict[str, Callable[[float, float], float]] = {
     "environments_wanted": lambda before, now: now,

@@ -70,8 +70,6 @@ def train(
     mode: Literal["no-pipe", "pipe", "async"] = "pipe",
     staleness: int = 0,
     intervals: int = 0,
-    stale_gradients: Literal["use", "drop", "smooth"] = "use",
-    stale_rows: Literal["use", "smooth", "freeze"] = "use",
     eval_every: int = -1,
     target_acc: float = 0.0,
     patience: int = 0,
@@ -144,8 +142,6 @@ def train(
     mode: how far steps overlap; async: gathers may read stale rows
     staleness: async: epochs that an interval may be ahead of the slowest
     intervals: intervals per graph server; 0: enough to keep it busy, at most 16
-    stale_gradients: async: what to do with gradient rows not refreshed in this epoch
-    stale_rows: async: what to do with activation rows not refreshed in this epoch
     eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
     target_acc: stop at this validation accuracy; 0: never
     patience: stop after this many evaluations (not epochs) without improvement; 0: never
@@ -214,8 +210,6 @@ def repeat(
     mode: Literal["no-pipe", "pipe", "async"] = "pipe",
     staleness: int = 0,
     intervals: int = 0,
-    stale_gradients: Literal["use", "drop", "smooth"] = "use",
-    stale_rows: Literal["use", "smooth", "freeze"] = "use",
     eval_every: int = -1,
     target_acc: float = 0.0,
     patience: int = 0,
@@ -262,64 +256,7 @@ def repeat(
 
     Raises what ``siafu.train`` raises; runs that are finished by then stay.
 
-    Settings, with the defaults of a run without config and preset (docs/settings.md):
-
-    parts: number of partitions, one per graph server
-    partitioner: how vertices are assigned to graph servers: see siafu prepare --help-all
-    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help-all
-    directed: keep edge directions instead of making the graph symmetric
-    feature_norm: row: each row sums to 1; standard: z-score per column
-    split: which of the graph's splits to use; --split FILE#COLUMN reads splits from a table
-    task: what to predict: labels of vertices, or held-out edges
-    inductive: train only on training vertices and the edges among them; evaluate on the whole graph
-    model: gcn, sage, gat, gin, gcnii, appnp, sgc or rgcn
-    layers: number of graph layers
-    hidden: width of hidden layers: one number for all, or one per hidden layer
-    dropout: share of a layer's gathered inputs set to zero while training
-    heads: gat: attention heads of a hidden layer, concatenated; must divide its width
-    attn_dropout: gat: share of attention coefficients set to zero while training
-    residual: add a layer's input before its activation, through a learnt weight if the widths differ
-    epochs: maximum number of epochs (passes over the graph); 0: only evaluate the initial weights
-    lr: learning rate
-    weight_decay: L2 penalty added to the gradient, as torch.optim does
-    warm_start: start from the weights of a model.safetensors or a run; empty: random weights
-    seed: seed of initial weights and dropout masks
-    mode: how far steps overlap; async: gathers may read stale rows
-    staleness: async: epochs that an interval may be ahead of the slowest
-    intervals: intervals per graph server; 0: enough to keep it busy, at most 16
-    stale_gradients: async: what to do with gradient rows not refreshed in this epoch
-    stale_rows: async: what to do with activation rows not refreshed in this epoch
-    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
-    target_acc: stop at this validation accuracy; 0: never
-    patience: stop after this many evaluations (not epochs) without improvement; 0: never
-    stop_on: validation result that decides patience and the best epoch
-    param_servers: number of parameter servers, which hold the weights
-    backend: where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu
-    security: encryption and keys on every connection; auto: on, except on loopback
-    lambdas: environments per graph server; 0: the autotuner decides
-    lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
-    lambda_on: where Lambdas run: local, localstack, aws, ray
-    run_dir: run directory; empty: runs/<date>-<name>
-    trace: write start and end of every task to trace-<server>.jsonl
-    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
-    checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
-    keep: number of newest checkpoints to keep
-    restarts: restarts in a row without a finished epoch between them; 0: none
-    on: where servers run: this machine, a Ray cluster, or machines of siafu deploy
-    budget: stop, with a checkpoint, before the run costs more than this; 0: no limit
-    max_time: stop, with a checkpoint, before the run takes longer than this; 0: no limit
-    logger: also log to tensorboard, mlflow, wandb (offline)
-    src: column of source ids [source, src, from, ..., or the first]
-    dst: column of target ids [target, dst, to, ..., or the second]
-    weight: column of edge weights, > 0 [none]
-    type: column of edge types, integers or words [none]
-    num_edge_types: edge types are the numbers 0..R-1
-    ids: type of the ids [auto]
-    id: column of ids in the tables of vertices [id, node_id, or the first]
-    num_vertices: ids are the vertex numbers 0..N-1
-    features: features of vertices, for any source without features
-    labels: labels of vertices
-    target: meaning of the labels, for any source; labels: any number of classes per vertex [auto]
+    Settings, with the defaults of a run without config and preset (docs/settings.md; siafu.train tells what they mean).
     """
 
 def search(
@@ -358,8 +295,6 @@ def search(
     mode: Literal["no-pipe", "pipe", "async"] = "pipe",
     staleness: int = 0,
     intervals: int = 0,
-    stale_gradients: Literal["use", "drop", "smooth"] = "use",
-    stale_rows: Literal["use", "smooth", "freeze"] = "use",
     eval_every: int = -1,
     target_acc: float = 0.0,
     patience: int = 0,
@@ -405,63 +340,7 @@ def search(
 
     Raises: ConfigError for a point that cannot be, before anything is trained; else what ``siafu.train`` raises.
 
-    Settings, with the defaults of a run without config and preset (docs/settings.md):
-
-    parts: number of partitions, one per graph server
-    partitioner: how vertices are assigned to graph servers: see siafu prepare --help-all
-    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help-all
-    directed: keep edge directions instead of making the graph symmetric
-    feature_norm: row: each row sums to 1; standard: z-score per column
-    split: which of the graph's splits to use; --split FILE#COLUMN reads splits from a table
-    task: what to predict: labels of vertices, or held-out edges
-    inductive: train only on training vertices and the edges among them; evaluate on the whole graph
-    model: gcn, sage, gat, gin, gcnii, appnp, sgc or rgcn
-    layers: number of graph layers
-    hidden: width of hidden layers: one number for all, or one per hidden layer
-    dropout: share of a layer's gathered inputs set to zero while training
-    heads: gat: attention heads of a hidden layer, concatenated; must divide its width
-    attn_dropout: gat: share of attention coefficients set to zero while training
-    residual: add a layer's input before its activation, through a learnt weight if the widths differ
-    epochs: maximum number of epochs (passes over the graph); 0: only evaluate the initial weights
-    lr: learning rate
-    weight_decay: L2 penalty added to the gradient, as torch.optim does
-    warm_start: start from the weights of a model.safetensors or a run; empty: random weights
-    mode: how far steps overlap; async: gathers may read stale rows
-    staleness: async: epochs that an interval may be ahead of the slowest
-    intervals: intervals per graph server; 0: enough to keep it busy, at most 16
-    stale_gradients: async: what to do with gradient rows not refreshed in this epoch
-    stale_rows: async: what to do with activation rows not refreshed in this epoch
-    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
-    target_acc: stop at this validation accuracy; 0: never
-    patience: stop after this many evaluations (not epochs) without improvement; 0: never
-    stop_on: validation result that decides patience and the best epoch
-    param_servers: number of parameter servers, which hold the weights
-    backend: where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu
-    security: encryption and keys on every connection; auto: on, except on loopback
-    lambdas: environments per graph server; 0: the autotuner decides
-    lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
-    lambda_on: where Lambdas run: local, localstack, aws, ray
-    run_dir: run directory; empty: runs/<date>-<name>
-    trace: write start and end of every task to trace-<server>.jsonl
-    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
-    checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
-    keep: number of newest checkpoints to keep
-    restarts: restarts in a row without a finished epoch between them; 0: none
-    on: where servers run: this machine, a Ray cluster, or machines of siafu deploy
-    budget: stop, with a checkpoint, before the run costs more than this; 0: no limit
-    max_time: stop, with a checkpoint, before the run takes longer than this; 0: no limit
-    logger: also log to tensorboard, mlflow, wandb (offline)
-    src: column of source ids [source, src, from, ..., or the first]
-    dst: column of target ids [target, dst, to, ..., or the second]
-    weight: column of edge weights, > 0 [none]
-    type: column of edge types, integers or words [none]
-    num_edge_types: edge types are the numbers 0..R-1
-    ids: type of the ids [auto]
-    id: column of ids in the tables of vertices [id, node_id, or the first]
-    num_vertices: ids are the vertex numbers 0..N-1
-    features: features of vertices, for any source without features
-    labels: labels of vertices
-    target: meaning of the labels, for any source; labels: any number of classes per vertex [auto]
+    Settings, with the defaults of a run without config and preset (docs/settings.md; siafu.train tells what they mean).
     """
 
 def resume(
@@ -502,29 +381,7 @@ def resume(
     Raises: ConfigError for a run that is finished or cannot go on so, DatasetError for a damaged one; else as
     ``train``.
 
-    Settings, by default those that the run has (docs/settings.md):
-
-    parts: number of partitions, one per graph server
-    epochs: maximum number of epochs (passes over the graph); 0: only evaluate the initial weights
-    lr: learning rate
-    mode: how far steps overlap; async: gathers may read stale rows
-    staleness: async: epochs that an interval may be ahead of the slowest
-    intervals: intervals per graph server; 0: enough to keep it busy, at most 16
-    target_acc: stop at this validation accuracy; 0: never
-    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
-    patience: stop after this many evaluations (not epochs) without improvement; 0: never
-    param_servers: number of parameter servers, which hold the weights
-    backend: where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu
-    lambdas: environments per graph server; 0: the autotuner decides
-    lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
-    lambda_on: where Lambdas run: local, localstack, aws, ray
-    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
-    checkpoint_seconds: time between checkpoints; 0: use --checkpoint-every only
-    keep: number of newest checkpoints to keep
-    restarts: restarts in a row without a finished epoch between them; 0: none
-    budget: stop, with a checkpoint, before the run costs more than this; 0: no limit
-    max_time: stop, with a checkpoint, before the run takes longer than this; 0: no limit
-    security: encryption and keys on every connection; auto: on, except on loopback
+    Settings, by default those that the run has (docs/settings.md; siafu.train tells what they mean).
     """
 
 def train_baseline(
@@ -605,31 +462,8 @@ def train_baseline(
 
     Raises: ConfigError or DatasetError for what the user asked; PeerLost for a rank that died; what a rank raised.
 
-    Settings, by default those that the method begins with (docs/settings.md):
+    Settings, by default those that the method begins with (docs/settings.md; siafu.train tells what the others mean):
 
-    partitioner: how vertices are assigned to graph servers: see siafu prepare --help-all
-    order: vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help-all
-    directed: keep edge directions instead of making the graph symmetric
-    feature_norm: row: each row sums to 1; standard: z-score per column
-    split: which of the graph's splits to use; --split FILE#COLUMN reads splits from a table
-    inductive: train only on training vertices and the edges among them; evaluate on the whole graph
-    model: gcn, sage, gat, gin, gcnii, appnp, sgc or rgcn
-    layers: number of graph layers
-    hidden: width of hidden layers: one number for all, or one per hidden layer
-    dropout: share of a layer's gathered inputs set to zero while training
-    heads: gat: attention heads of a hidden layer, concatenated; must divide its width
-    attn_dropout: gat: share of attention coefficients set to zero while training
-    residual: add a layer's input before its activation, through a learnt weight if the widths differ
-    epochs: maximum number of epochs (passes over the graph); 0: only evaluate the initial weights
-    lr: learning rate
-    weight_decay: L2 penalty added to the gradient, as torch.optim does
-    seed: seed of initial weights and dropout masks
-    eval_every: epochs between evaluations; 0: only after the last epoch; -1: 1, or at least 10 on large graphs
-    target_acc: stop at this validation accuracy; 0: never
-    patience: stop after this many evaluations (not epochs) without improvement; 0: never
-    stop_on: validation result that decides patience and the best epoch
-    run_dir: run directory; empty: runs/<date>-<name>
-    checkpoint_every: epochs between checkpoints; 0: use --checkpoint-seconds only
     ranks: number of processes; each uses a GPU if there is one
     device: auto: cuda if there is a GPU
     transport: auto: nccl if every rank has its own GPU, else gloo
@@ -657,15 +491,4 @@ def train_baseline(
     replicas: cagnet: ranks that hold the same rows (c of 1.5D); 1 is 1D
     fanouts: sampling: neighbours per vertex, the last layer's first
     batch: sampling: training vertices per batch, over all ranks
-    src: column of source ids [source, src, from, ..., or the first]
-    dst: column of target ids [target, dst, to, ..., or the second]
-    weight: column of edge weights, > 0 [none]
-    type: column of edge types, integers or words [none]
-    num_edge_types: edge types are the numbers 0..R-1
-    ids: type of the ids [auto]
-    id: column of ids in the tables of vertices [id, node_id, or the first]
-    num_vertices: ids are the vertex numbers 0..N-1
-    features: features of vertices, for any source without features
-    labels: labels of vertices
-    target: meaning of the labels, for any source; labels: any number of classes per vertex [auto]
     """

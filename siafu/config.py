@@ -226,17 +226,6 @@ class Train:
         least=0,
         most=1,
     )
-    stale_gradients: Literal["use", "drop", "smooth"] = setting(
-        "use", "async: what to do with gradient rows not refreshed in this epoch", flag="stale_gradients"
-    )
-    stale_rows: Literal["use", "smooth", "freeze"] = setting(
-        "use", "async: what to do with activation rows not refreshed in this epoch", flag="stale_rows"
-    )
-    smoothing: float = setting(0.5, "share of the old value in smoothed rows (PipeGCN's gamma)", least=0, most=1)
-    freeze_epochs: int = setting(23, "stale_rows freeze: epochs between snapshots (GNNPipe's alpha)", least=1)
-    stale_lr: float = setting(
-        0.0, "async: divide the learning rate by 1 + stale_lr * share of stale rows read", least=0
-    )
     warmup_epochs: int = setting(1, "async: number of first epochs that run as pipe", least=0)
     eval_every: int = setting(
         -1,
@@ -260,11 +249,6 @@ class Train:
         check_bounds(self, "train")
         if self.staleness and self.mode != "async":
             raise ConfigError(f"train.staleness = {self.staleness} needs train.mode = async, not {self.mode}")
-        if self.staleness and (self.stale_gradients, self.stale_rows) != ("use", "use"):
-            raise ConfigError(
-                "train.stale_gradients and train.stale_rows need train.staleness = 0: beyond, one epoch's stale "
-                "row is another's fresh one"
-            )
 
 
 @dataclass(frozen=True)
@@ -612,9 +596,17 @@ def _section_name(attribute: str) -> str:
     return "lambda" if attribute == "lambdas" else attribute
 
 
-#: In the config.toml of older runs, which are still predicted and exported. What
-#: ``data.verify`` asked for is always done; both values of ``baseline.solver`` found the same optimum.
-RETIRED = ("data.verify", "baseline.solver")
+#: Settings in the config.toml of older runs, which are still predicted and exported, with the values that mean what
+#: siafu does today: ``data.verify`` is always done; both values of ``baseline.solver`` found the same optimum.
+RETIRED: Mapping[str, tuple[Any, ...]] = {
+    "data.verify": (True, False),
+    "baseline.solver": ("exact", "milp"),
+    "train.stale_gradients": ("use",),
+    "train.stale_rows": ("use",),
+    "train.smoothing": (0.5,),
+    "train.freeze_epochs": (23,),
+    "train.stale_lr": (0.0,),
+}
 
 
 def _section(name: str, cls: type, values: Mapping[str, Any]) -> Any:

@@ -9,10 +9,6 @@ from siafu import allotment
 from siafu.config import Config
 
 FEWEST, MOST = 2, 8
-#: Network rate of one environment on AWS, bytes per second.
-LAMBDA_BYTES_PER_S = 75e6
-#: CPU time that one more message costs at both ends, seconds.
-MESSAGE_S = 0.5e-3
 
 
 def num_sharing(config: Config) -> int:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 
+from siafu import extras
 from siafu.errors import ConfigError
+
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_file(name: str, path: str | Path) -> None:
@@ -34,6 +38,21 @@ def check_no_tilde(name: str, path: str | os.PathLike[str]) -> None:
     """Raises: ConfigError for a path below ~, which only shells replace: it would become a folder of that name."""
     if (meant := os.path.expanduser(path)) != os.fspath(path):
         raise ConfigError(f"{name} = {path}: ~ is not replaced here: give {meant}")
+
+
+def check_picture(path: str) -> None:
+    """Raises: ConfigError if nothing can be drawn there, or matplotlib is not installed."""
+    if not path.endswith(PICTURES):
+        raise ConfigError(f"plot {path!r} must end in {', '.join(PICTURES)}")
+    check_file("plot", path)
+    _matplotlib()
+
+
+def _matplotlib() -> None:
+    try:
+        import_module("matplotlib")
+    except ImportError as error:
+        raise ConfigError(f"plots need matplotlib: {extras.advice(error, extras.install('plot'))}") from None
 
 
 def _no_folder(name: str, path: str | Path) -> None:

@@ -177,7 +177,6 @@ class Fleet:
             f"w{index}",
             tuner,
             self.rng,
-            exact=self.config.train.mode != "async",
             intervals=self.config.train.intervals,
         )
 

@@ -131,7 +131,6 @@ PURE = (
     "graph_server/lambdas/waiting.py",
     "graph_server/lambdas/invoke_errors.py",
     "graph_server/lambdas/task_timeouts.py",
-    "graph_server/lambdas/sizing.py",
     "graph_server/lambdas/prefetch.py",
     "graph_server/lambdas/throttle.py",
     "graph_server/lambdas/out_of_memory.py",

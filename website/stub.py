@@ -30,12 +30,13 @@ ALWAYS = (("", "os"), ("typing", "Literal"))
 def stub() -> str:
     """The whole file: an import of each name, but of functions with settings (``spelled_out``) the functions."""
     wanted, functions = set[tuple[str, str]](ALWAYS), []
-    renamed = set()
+    renamed, told = set(), dict[str, str]()  # meaning of settings that a function above has told
     for name, module in LOADED.items():
         found = getattr(siafu, name)
         if hasattr(found, "keywords"):
             wanted |= set(_imports(found))
-            functions.append(_function(name, found))
+            functions.append(_function(name, found, told))
+            told |= {one.name: one.text for one in vars(found)["keywords"]}
         else:
             renamed.add((module, name))
     given = {(module, f"{name} as {name}") for module, name in renamed}
@@ -43,13 +44,15 @@ def stub() -> str:
     return "\n".join([HEAD, *lines, "", "__version__: str", "__all__: list[str]\n", *functions])
 
 
-def _function(name: str, function: Callable[..., Any]) -> str:
-    """With its docstring, and the meanings of the settings at its end."""
+def _function(name: str, function: Callable[..., Any], told: Mapping[str, str]) -> str:
+    """With its docstring, and at its end the meanings of those settings that ``train``, the first, has not told."""
     signature = inspect.signature(function)
     own = [one for one in signature.parameters.values() if one.kind is not Parameter.KEYWORD_ONLY]
     keyword_only = [one for one in signature.parameters.values() if one.kind is Parameter.KEYWORD_ONLY]
     lines = [*map(_parameter, own), "    *,", *map(_parameter, keyword_only)]
-    said = _docstring(inspect.getdoc(function) or "", vars(function)["keywords"], vars(function)["defaults"])
+    keywords, defaults = vars(function)["keywords"], vars(function)["defaults"]
+    new = [one for one in keywords if told.get(one.name) != one.text]
+    said = _docstring(inspect.getdoc(function) or "", new, defaults, others=len(new) < len(keywords))
     return "\n".join([f"def {name}(", *lines, f") -> {signature.return_annotation}:", *said, ""])
 
 
@@ -60,11 +63,14 @@ def _parameter(one: Parameter) -> str:
     return f"    {one.name}: {one.annotation}{shown},"
 
 
-def _docstring(text: str, keywords: list[Keyword], defaults: str) -> Iterator[str]:
+def _docstring(text: str, keywords: list[Keyword], defaults: str, *, others: bool) -> Iterator[str]:
     first, *lines = text.splitlines()
     yield f'    """{first}'
     yield from (f"    {line}" if line else "" for line in lines)
-    yield f"\n    Settings, {defaults or 'with the defaults of a run without config and preset'} (docs/settings.md):\n"
+    where = f"docs/settings.md; siafu.train tells what {'the others' if keywords else 'they'} mean"
+    where = where if others else "docs/settings.md"
+    end = ":\n" if keywords else "."
+    yield f"\n    Settings, {defaults or 'with the defaults of a run without config and preset'} ({where}){end}"
     for one in keywords:
         yield from textwrap.wrap(
             f"{one.name}: {one.text}", WIDTH - 8, initial_indent=" " * 4, subsequent_indent=" " * 8

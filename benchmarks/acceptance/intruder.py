@@ -257,7 +257,7 @@ def _lies() -> list[Any]:
         Hello("graph_server", 1, "0" * 16, "tcp://127.0.0.1:1"),
         Stop("by an intruder"),
         Gradient(0, 0, 0, 0, gradient),
-        EpochDone(0, 1, 16, 0.0),
+        EpochDone(0, 1, 16),
         Failed("graph_server", 1, "PeerLost", "a lie", ""),
     ]
 

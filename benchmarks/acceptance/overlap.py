@@ -30,7 +30,7 @@ from run_coordinator.actions import Status
 MODES: dict[str, tuple[str, dict[str, Any]]] = {
     "no-pipe": ("no-pipe", {}),
     "pipe": ("pipe", {}),
-    "async-plain": ("async", {"train.freshness": 0, "train.stale_rows": "use"}),
+    "async-plain": ("async", {"train.freshness": 0}),
     "async": ("async", {}),
 }
 BASE = "pipe"

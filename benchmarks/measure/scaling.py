@@ -1,9 +1,7 @@
-"""``python -m benchmarks measure scaling``: what grows with the graph, with the intervals and
-with the Lambdas, per unit of each.
+"""``python -m benchmarks measure scaling``: what grows with the graph and with the intervals, per unit of each.
 
-Three questions: is an edge as cheap in a graph of 300 million as in one of a million (but for caches); is a task as
-cheap among 10,000 intervals as among 10, for the scheduler alone and for a whole server's thread; and how many Lambdas
-can one graph server keep at work.
+Two questions: is an edge as cheap in a graph of 300 million as in one of a million (but for caches); and is a task as
+cheap among 10,000 intervals as among 10, for a server's thread.
 """
 
 from __future__ import annotations
@@ -15,14 +13,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from benchmarks.measure import Measurement, bookkeeping, scheduling, swarm
+from benchmarks.measure import Measurement, bookkeeping
 from siafu import kernels
 from siafu.errors import ConfigError
 from siafu.shards import Edges
 from siafu.sparse import Array
 
-PARTS = ("gather", "schedule", "bookkeeping", "lambdas")
-COLUMNS = ("part", "case", "value", "unit", "limit", "share_of_limit", "tasks_per_s", "mb_per_s")
+PARTS = ("gather", "bookkeeping")
+COLUMNS = ("part", "case", "value", "unit", "limit", "share_of_limit")
 DEGREE = 50  # in-edges of a vertex, on average: between ogbn-products' and reddit's
 SKEW = 1.5  # exponent of who is an edge's source: the first tenth of the vertices has about a fifth of the edges
 DRAWS = 1 << 22  # edges drawn together
@@ -31,14 +29,13 @@ T = TypeVar("T", int, float)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Time per edge, per scheduled task, and per Lambda task, as each of them gets more."
+    parser.description = "Time per edge and per task, as each of them gets more."
     parser.add_argument("--edges", default="1e6,1e7,1e8,3e8", metavar="E,...", help="sizes of graphs [1e6,1e7,1e8,3e8]")
     parser.add_argument("--width", type=int, default=64, metavar="F", help="columns that are gathered [64]")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads that gather [2]")
     parser.add_argument(
         "--intervals", default="10,100,1000,10000", metavar="K,...", help="intervals of a server [10,100,1000,10000]"
     )
-    parser.add_argument("--lambdas", default="10,100,500", metavar="N,...", help="Lambdas of a server [10,100,500]")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="interleaved repeats, medians [5]")
     parser.add_argument("--only", default=",".join(PARTS), metavar="PART,...", help=f"of {', '.join(PARTS)} [all]")
 
@@ -53,13 +50,9 @@ def measure(args: argparse.Namespace) -> Measurement:
     if "gather" in only:
         edges = numbers("--edges", args.edges, lambda text: int(float(text)))
         rows += [_gather_row(count, args.width, args.threads, args.rounds) for count in edges]
-    if "schedule" in only:
-        rows += scheduling.rows(numbers("--intervals", args.intervals, int), args.rounds)
     if "bookkeeping" in only:
         rows += bookkeeping.rows(numbers("--intervals", args.intervals, int), args.rounds)
-    if "lambdas" in only:
-        rows += swarm.rows(numbers("--lambdas", args.lambdas, int), args.rounds)
-    return Measurement("time per edge, per scheduled task, per Lambda task", COLUMNS, rows, summary(rows))
+    return Measurement("time per edge, per task", COLUMNS, rows, summary(rows))
 
 
 def numbers(flag: str, text: str, parse: Callable[[str], T]) -> list[T]:
@@ -74,24 +67,17 @@ def numbers(flag: str, text: str, parse: Callable[[str], T]) -> list[T]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """How much dearer each kind of unit is at its largest size than at its cheapest, and the rate at most Lambdas."""
+    """How much dearer each kind of unit is at its largest size than at its cheapest."""
     found: dict[str, Any] = {}
     for part, name, size in (
         ("gather", "edge_growth", "edges"),
-        ("schedule", "task_growth", "intervals"),
         ("bookkeeping", "server_task_growth", "intervals"),
     ):
-        mine = [row for row in rows if row["part"] == part and "all to all" not in row["case"]]
+        mine = [row for row in rows if row["part"] == part]
         if mine:
             largest = max(row[size] for row in mine)
             last = max(row["value"] for row in mine if row[size] == largest)
             found[name] = last / min(row["value"] for row in mine)
-    swarms = [row for row in rows if row["part"] == "lambdas"]
-    if swarms:
-        most = max(row["workers"] for row in swarms)
-        found["lambdas"] = most
-        found["lambda_tasks_per_s"] = max(row["tasks_per_s"] for row in swarms if row["workers"] == most)
-        found["lambda_mb_per_s"] = max(row["mb_per_s"] for row in swarms if row["workers"] == most)
     return found
 
 

@@ -14,12 +14,14 @@ from cost_planner.plan.graphs import Graph
 from cost_planner.plan.options import S3_BYTES_PER_S, START_S, USABLE
 from cost_planner.plan.ranking import Predicted
 from cost_planner.plan.simulated_run import Environments
-from cost_planner.scale import SERVERS
 from cost_planner.value import break_even
 from siafu.config import Cloud, Config
 from siafu.models import operators
 from siafu.places import CORE_MB
 from siafu.pricing import prices
+
+#: Graph servers up to which docs/scale.md looks at connections, open files and quotas.
+EXAMINED_SERVERS = 32
 
 
 def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today: date) -> list[str]:
@@ -92,9 +94,9 @@ def _of_own_types(asked: Asked) -> list[str]:
 
 def _of_many_servers(shown: Sequence[Predicted]) -> list[str]:
     most = max(one.option.in_pipe.servers for one in shown)
-    if most <= SERVERS:
+    if most <= EXAMINED_SERVERS:
         return []
-    return [f"docs/scale.md covers up to {SERVERS} servers; this plan has options with {most}."]
+    return [f"docs/scale.md covers up to {EXAMINED_SERVERS} servers; this plan has options with {most}."]
 
 
 def _of_attention(config: Config) -> list[str]:

@@ -25,8 +25,8 @@ from cost_planner.plan.lambdas import Lambdas, lambdas_on
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Limits, Ranking
 from graph_data import source_flags
-from graph_data.inspection import plot
 from run_coordinator import cli, run_config
+from siafu import outputs
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.parser import show_few
@@ -183,7 +183,7 @@ def main(args: argparse.Namespace) -> int:
     if args.check:
         return _say_checks(args, calibration)
     if args.plot:
-        plot.check(args.plot)
+        outputs.check_picture(args.plot)
     asked = _asked(args, calibration)
     limits = Limits(
         within_s,

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from cost_planner.report import bars, series, timelines
 from cost_planner.report.compared import Compared, Missing
-from cost_planner.report.drawing import DASHES, LIGHT, SERIES, figure, legend
+from cost_planner.report.drawing import LIGHT, SERIES, figure, legend
 from siafu.progress import size
 
 #: More matrices of links than that are not legible; nor are more numbers in one.
@@ -54,35 +54,6 @@ def timeline(found: Compared) -> tuple[Figure, str]:
     if not shown:
         raise Missing("train with --trace (graph servers alone write traces)")
     return timelines.draw(shown)
-
-
-def levels(found: Compared) -> tuple[Figure, str]:
-    shown = {run.name: by for run in found.firsts if (by := series.levels(run))}
-    if not shown:
-        raise Missing("these runs do not say it: train again with this version of siafu (baselines have no tasks)")
-    drawn = figure(0.9 + 1.15 * len(shown))
-    for axes, (name, by) in zip(drawn.subplots(len(shown), 1, squeeze=False)[:, 0], shown.items(), strict=True):
-        for number, (what, steps) in enumerate(by.items()):
-            edges = [steps[0][0], *(stop for _, stop, _ in steps)]
-            axes.stairs(
-                [mean for *_, mean in steps],
-                edges,
-                baseline=None,
-                color=SERIES[number],
-                linewidth=1.5,
-                linestyle=DASHES[number],
-                label=what,
-            )
-        axes.set_title(name)
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-        axes.grid(axis="y")
-    axes.set_xlabel("seconds of training")
-    legend(drawn, max(drawn.axes, key=lambda one: len(one.get_legend_handles_labels()[1])))
-    return drawn, (
-        "How many there were, the mean of each epoch or of a few: graph tasks run or wait for a thread; tensor tasks "
-        "wait, travel or run; Lambdas are alive, at work or not."
-    )
 
 
 def staleness(found: Compared) -> tuple[Figure, str]:

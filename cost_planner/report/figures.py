@@ -46,7 +46,6 @@ FIGURES: dict[str, tuple[str, Callable[[Compared], tuple[Figure, str]]]] = {
     "time": ("Time by kind of step", activity.time_by_kind),
     "scaling": ("Scaling", outcome.scaling),
     "timeline": ("Timeline of one epoch", activity.timeline),
-    "levels": ("Tasks and Lambdas over time", activity.levels),
     "staleness": ("Staleness", activity.staleness),
     "links": ("Bytes by link", activity.bytes_by_link),
 }

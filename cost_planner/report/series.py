@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -18,8 +17,6 @@ from siafu.tasks import Kind, Lane
 
 #: More steps of a line than that are not seen.
 MOST_BLOCKS = 200
-#: What the levels of a run are called, and the total that each is the growth of.
-LEVELS = {"graph tasks": "graph_task_s", "tensor tasks": "tensor_task_s", "Lambdas": "environment_s"}
 EVALUATION = "evaluation"
 
 
@@ -46,20 +43,6 @@ def by_phase(run: Run) -> dict[str, float]:
     told = [epoch["seconds"] for epoch in run.epochs if epoch.get("seconds")]
     found = {phase: sum(one.get(phase, 0.0) for one in told) / len(told) for phase in (told[0] if told else ())}
     return {phase: seconds for phase, seconds in found.items() if seconds > 0}
-
-
-def levels(run: Run) -> dict[str, list[tuple[float, float, float]]]:
-    """How many tasks and Lambdas there were on average: name -> (from, to, mean number),
-    in seconds since training began."""
-    told = [epoch for epoch in run.epochs if "tensor_task_s" in epoch.get("usage", {})]
-    found: dict[str, list[tuple[float, float, float]]] = {}
-    for before, after in pairwise(thinned(told)):
-        start, stop = before["time_s"], after["time_s"]
-        for name, total in LEVELS.items():
-            if total in after["usage"] and stop > start:
-                grown = after["usage"][total] - before["usage"].get(total, 0.0)
-                found.setdefault(name, []).append((start, stop, max(0.0, grown) / (stop - start)))
-    return found
 
 
 def staleness(run: Run) -> list[float]:

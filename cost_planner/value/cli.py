@@ -8,12 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.table import Column, Table
 
-from cost_planner.value import contenders, contest, finding, judge, paper, table, trained
+from cost_planner.value import contenders, contest, finding, judge, table, trained
 from cost_planner.value.names import names_apart
 from cost_planner.value.rows import OnMachines, Printed
 from graph_data import source_flags
@@ -25,9 +23,8 @@ from siafu.errors import ConfigError
 from siafu.machine import num_threads
 from siafu.parser import show_few
 from siafu.pricing import prices
-from siafu.progress import Display, dollars, from_here, written
+from siafu.progress import Display, from_here, written
 
-PAPERS = ("dorylus",)
 SUMMARY = "value.json"
 WIDTH = 120
 #: Flags of siafu train that are a contender's own, or mean something else here.
@@ -39,7 +36,6 @@ EXAMPLES = """examples:
   siafu value cora --contenders 'cpu, lambda async s=1, lambda lambda_memory=512, cpu model.rows=bfloat16' --target 0.75
   siafu value runs/cora-gcn-value-1a2b3c4d --as c7g.xlarge         the same runs at another price
   siafu value runs/*cora* --target 0.8 --relative-to 'cpu pipe'    any runs on one graph
-  siafu value --paper dorylus     the paper's measurements at its prices, and estimates for newer GPUs
 
 contenders:
   lambda [async|pipe|no-pipe]    graph servers with Lambdas [async]
@@ -59,8 +55,7 @@ each contender (--runs 5). Each server on this machine is charged the price of t
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         "siafu value SOURCE --contenders LIST [--target SCORE] [--runs K] [--FLAG VALUE ...]\n"
-        "       siafu value RUN [RUN ...] [--target SCORE] [--as INSTANCE]\n"
-        "       siafu value --paper NAME [--json]"
+        "       siafu value RUN [RUN ...] [--target SCORE] [--as INSTANCE]"
     )
     parser.description = "Compare runs by value = 1 / (time x cost) to the same score."
     parser.epilog = EXAMPLES
@@ -70,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SOURCE|RUN",
         help="with --contenders, the graph to train on (siafu train --help-all); else directories of runs on one graph",
     )
-    parser.add_argument("--paper", choices=PAPERS, help="recompute the published figures of a paper")
     group = parser.add_argument_group("contenders")
     group.add_argument(
         "--contenders", default="", metavar="LIST", help="contenders to compare, with commas between; see below"
@@ -92,23 +86,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         as_gpu="a server with a GPU, or for all ranks of a baseline [cloud.gpu_instance]",
     )
     train_cli.add_settings(parser, without=NOT_FLAGS)
-    show_few(
-        parser, EXAMPLES, ["--contenders", "--runs", "--ranks", "--tune", "--target", "--as", "--as-gpu", "--paper"]
-    )
+    show_few(parser, EXAMPLES, ["--contenders", "--runs", "--ranks", "--tune", "--target", "--as", "--as-gpu"])
 
 
 def main(args: argparse.Namespace) -> int:
     prices.use(args.prices)
     if not args.contenders:
         _nothing_is_trained(args)
-    if args.paper:
-        return _paper(args)
     stand_in = judge.StandIn(args.stand_in, args.as_param, args.as_gpu)
     _check(stand_in)
     if args.contenders:
         return _contest(args, stand_in)
     if not args.words:
-        raise ConfigError(f"nothing to compare: give SOURCE with --contenders, RUN, or --paper {PAPERS[0]}")
+        raise ConfigError("nothing to compare: give SOURCE with --contenders, or RUN")
     runs, failed, left_out = _read([Path(word) for word in args.words])
     if all(one.error for one in runs):
         raise ConfigError(f"nothing to compare: none of the runs in {' '.join(args.words)} is finished")
@@ -259,54 +249,3 @@ def _show_runs(
     if folder is not None:
         print(f"saved in {from_here(folder)}")
     return found
-
-
-def _paper(args: argparse.Namespace) -> int:
-    found = {
-        "paper": "Dorylus (Thorpe et al., OSDI 2021), Tables 4 and 5",
-        "rows": [paper.recounted(line) for line in paper.published()],
-        "systems": list(paper.systems()),
-        "prices": paper.prices_used(),
-    }
-    if args.json:
-        print(json.dumps(found))
-    else:
-        _show(found)
-    return 0
-
-
-def _show(found: dict[str, Any]) -> None:
-    console = Console(markup=False, width=None if Console().is_terminal else WIDTH)
-    younger = list(paper.YOUNGER)
-    heads = (
-        "CPU",
-        "GPU",
-        "Lambda",
-        "of it\nLambdas",
-        "value\n/ CPU",
-        "value\n/ GPU",
-        *(name.replace(".", "\n.") for name in younger),
-    )
-    lines = Table(Column(no_wrap=True), *heads, title=found["paper"])
-    for row in found["rows"]:
-        slower = [f"{row['break_even_slowdown'][name]:.2f}x" for name in younger]
-        usd = [dollars(row[key]) for key in ("cpu_usd", "gpu_usd", "lambda_usd", "implied_lambda_usd")]
-        lines.add_row(row["name"], *usd, f"{row['value_vs_cpu']:.2f}", f"{row['value_vs_gpu']:.2f}", *slower)
-    console.print(lines)
-    console.print("Lambdas: those of the line's dollars that its servers do not explain. " + _slower(found, younger))
-    others = Table("to a lower accuracy", "system", "seconds", "dollars", "Dorylus' value / its own")
-    for row in found["systems"]:
-        amounts = (f"{row['seconds']:.0f}", dollars(row["usd"]), f"{row['dorylus_value_vs']:.2f}")
-        others.add_row(row["name"], row["system"], *amounts)
-    console.print(others)
-    region, as_of = {(price["region"], price["as_of"]) for price in found["prices"].values()}.pop()
-    prices = ", ".join(f"{name} ${price['usd_per_hour']:g}" for name, price in found["prices"].items())
-    console.print(f"dollars an hour in {region} on {as_of}: {prices}")
-
-
-def _slower(found: dict[str, Any], names: Sequence[str]) -> str:
-    alone = " and ".join(f"{found['prices'][name]['slowdown']:.2f}x for {name}" for name in names)
-    return (
-        f"{', '.join(names)}: how many times the V100's time as many of them may take for the Lambdas' value; for the "
-        f"V100's own value it is {alone}."
-    )

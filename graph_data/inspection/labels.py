@@ -11,7 +11,6 @@ from siafu.graph import NONE, TEST, TRAIN, VAL, Graph, labelled
 from siafu.sparse import Array
 
 ROLES = {"train": TRAIN, "val": VAL, "test": TEST}
-MAX_MIXED = 64  # classes of which it is told how they mix
 BLOCK_PAIRS = 1 << 18
 
 
@@ -54,8 +53,6 @@ class Labels:
     counts: tuple[ClassCount, ...]  # of classes or labels that some vertex has, the most frequent first
     numbers: tuple[tuple[float, float, float, float], ...]  # of every column of numbers: min, mean, max, deviation
     homophily: Homophily
-    # [C, C] by class number: share of row's neighbours in column; () if C > MAX_MIXED
-    mixing: tuple[tuple[float, ...], ...]
     splits: tuple[Split, ...]
 
 
@@ -71,7 +68,6 @@ def labels_of(graph: Graph, pairs: Pairs) -> Labels:
         counts=_counts(graph, member),
         numbers=numbers,
         homophily=_homophily(graph, pairs),
-        mixing=_mixing(graph, pairs),
         splits=tuple(_split(graph, column, member, known) for column in graph.split.T),
     )
 
@@ -117,17 +113,6 @@ def _ends(graph: Graph, pairs: Pairs) -> tuple[Array, Array]:
     low, high = graph.labels[pairs.low], graph.labels[pairs.high]
     both = (low >= 0) & (high >= 0)
     return low[both], high[both]
-
-
-def _mixing(graph: Graph, pairs: Pairs) -> tuple[tuple[float, ...], ...]:
-    """Of the neighbours of every class, the share in every class."""
-    c = graph.num_classes
-    if graph.target != "classes" or c > MAX_MIXED:
-        return ()
-    low, high = _ends(graph, pairs)
-    counts = np.bincount(low * c + high, minlength=c * c).reshape(c, c)
-    counts = counts + counts.T
-    return tuple(map(tuple, (counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)).tolist()))
 
 
 def _homophily(graph: Graph, pairs: Pairs) -> Homophily:

@@ -47,7 +47,6 @@ from graph_server.lambdas.launchers import Ended
 from graph_server.lambdas.out_of_memory import OUT_OF_MEMORY, Step, Thrift
 from graph_server.lambdas.prefetch import MOST_PREFETCH, PREFETCH, Holding
 from graph_server.lambdas.shipping import Shipping, rows_of
-from graph_server.lambdas.sizing import Sizing
 from graph_server.lambdas.task_timeouts import Timing
 from graph_server.lambdas.throttle import Uniform
 from graph_server.lambdas.workforce import Workforce
@@ -68,7 +67,6 @@ from siafu.wire import Bye, Leave, Message, Pull, RowsMissing, TaskFailed, TaskR
 
 logger = logging.getLogger(__name__)
 
-SIZE_EVERY_S = 1.0
 #: Of one task: as long as an invocation may last.
 MOST_COMPUTE_S = 900.0
 
@@ -93,20 +91,16 @@ class LambdaBackend:
         tuner: Autotuner | None = None,
         rng: Uniform | None = None,
         *,
-        exact: bool = True,
         intervals: int = 0,
     ):
         """``count``: environments wanted at most; ``tuner``: says how many, else it is always so many; ``name``: what
-        the names of its workers begin with; ``exact``: the bits of results may depend on nothing that is measured."""
-        self.config, self.model, self.exact, self.intervals = config, model, exact, intervals
+        the names of its workers begin with."""
+        self.config, self.model, self.intervals = config, model, intervals
         # All mutable state:
         self._workforce = Workforce(name, count, tuner, rng or random.Random(0))  # noqa: S311 (of pauses)
         timing = Timing(config.task_timeout_s, config.relaunch_factor, config.relaunch_quantile)
         self._dispatcher = Dispatcher(timing, config.relaunches, affinity=config.keep_constants)
         self._shipping = Shipping(keep_constants=config.keep_constants, num_parts=PARTS if config.stream else 1)
-        on_lambda = config.place.billed
-        self._sizing = Sizing(config.memory_mb, config.core, on_lambda=on_lambda or bool(config.proxy))
-        self._sized_at = 0.0
         self._holding = Holding(config.memory_mb)
         if not config.prefetch:
             self._dispatcher.hold_at_most(PREFETCH, 0.0)
@@ -116,8 +110,6 @@ class LambdaBackend:
         self._expected: set[TaskId] = set()
         self._said: set[str] = set()  # verdicts, each of which is worth one warning
         self._processors: set[str] = set()  # kinds that workers have told
-        self._environment_s = 0.0  # environments alive, integrated over time
-        self._watched_at: float | None = None
         self._stopped = False
 
     @classmethod
@@ -132,8 +124,8 @@ class LambdaBackend:
             per_interval = sum(step.kind in TENSOR_KINDS for step in model.program(Lane.TRAIN).steps)
             in_layers = config.train.mode != "async"
             tuner = Autotuner(intervals, most, num_threads(config), intervals * per_interval, in_layers=in_layers)
-        rng, exact = random.Random(f"{config.train.seed} {index}"), config.train.mode != "async"  # noqa: S311 (of pauses)
-        return cls(lambdas, model, most, f"w{index}", tuner, rng, exact=exact, intervals=config.train.intervals)
+        rng = random.Random(f"{config.train.seed} {index}")  # noqa: S311 (of pauses)
+        return cls(lambdas, model, most, f"w{index}", tuner, rng, intervals=config.train.intervals)
 
     # --- the contract of backends -----------------------------------------------------------------------------------
 
@@ -151,9 +143,6 @@ class LambdaBackend:
         return self._send(self._dispatcher.submit(task.id, task.priority, now, num_rows(task.rows)), now)
 
     def watch(self, graph_tasks: int, now: float) -> None:
-        if self._watched_at is not None:
-            self._environment_s += len(self._workforce) * (now - self._watched_at)
-        self._watched_at = now
         self._holding.watch(now, self._dispatcher.num_queued, self._dispatcher.num_busy)
         tuner = self._workforce.tuner
         if tuner is not None:
@@ -205,14 +194,11 @@ class LambdaBackend:
         self._workforce.tick(now)
         if self._workforce.tune(now):
             logger.debug("%s: %d environments are wanted", self._workforce.name, self._workforce.best)
-        actions = self._send(self._dispatcher.tick(now) + self._size(now), now)
+        actions = self._send(self._dispatcher.tick(now) + self._hold(now), now)
         return actions + self._retire(now)
 
-    def _size(self, now: float) -> list[Assign]:
-        """How large the pieces are from now on."""
-        if now - self._sized_at >= SIZE_EVERY_S and self._sizing.known and self.config.stream and not self.exact:
-            self._sized_at = now
-            self._shipping.num_parts = self._sizing.parts(self._shipping.num_parts)
+    def _hold(self, now: float) -> list[Assign]:
+        """How many tasks a worker holds from now on."""
         if self.config.prefetch or self._thrift.on:
             return []
         share = -(-self.intervals // self._workforce.best)
@@ -241,8 +227,6 @@ class LambdaBackend:
             "environments_wanted_peak": max(workforce.peak, workforce.best),
             "autotuner_decisions": workforce.tuner.num_decisions if workforce.tuner is not None else 0,
             "split_in": self._shipping.split_in,
-            "recommended_memory_mb": self._sizing.recommended_mb,
-            "environment_s": self._environment_s,
             **dict.fromkeys((f"{PROCESSOR}{kind}" for kind in sorted(self._processors)), 1),
         }
 
@@ -273,7 +257,6 @@ class LambdaBackend:
         had_pulled = state is None or state.pulled
         refused = verdict.next is not Next.GO_ON and not had_pulled and not invocation.billed_ms
         self._bill.ended(invocation, refused=refused)
-        self._sizing.used(invocation.max_memory_mb)
         if self._stopped:
             return []
         if verdict.next is Next.FAIL:
@@ -353,14 +336,11 @@ class LambdaBackend:
         return self._send(self._dispatcher.pull(message.worker, message.credits, now), now)
 
     def _result(self, message: TaskResult, now: float) -> list[Action]:
-        alone_s = self._dispatcher.alone_s(message.id, message.worker, message.attempt, now)
         first, assigned = self._dispatcher.result(message.id, message.worker, message.attempt, now)
         actions = self._send(assigned, now)
         if first:
             made = _of_all(self._open[message.id].task, message)
             nbytes = self._shipping.done(message.id) + self._bill.nbytes(message)
-            if alone_s is not None:
-                self._sizing.observe(nbytes, message.compute_s, alone_s)
             self._holding.answered(message.compute_s, nbytes)
             del self._open[message.id]
             self._thrift.done(message.id)

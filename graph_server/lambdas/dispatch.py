@@ -65,7 +65,6 @@ class _Held:
     attempt: int
     kind: Likeness
     sent: float  # when
-    alone: bool  # whether the worker has had nothing else since
 
 
 @dataclass
@@ -128,11 +127,6 @@ class Dispatcher:
         nobody waits for any more: rule 2."""
         state = self._open.get(task)
         return state is None or (0 <= attempt < len(state.given) and state.given[attempt] == worker)
-
-    def alone_s(self, task: TaskId, worker: str, attempt: int, now: float) -> float | None:
-        """How long the worker has had this attempt, if it had nothing else since."""
-        held = self._workers[worker].holds.get(task) if worker in self._workers else None
-        return now - held.sent if held is not None and held.attempt == attempt and held.alone else None
 
     def submit(self, task: TaskId, priority: Priority, now: float, num_rows: int = 0) -> list[Assign]:
         assert task not in self._open, task
@@ -368,9 +362,7 @@ class Dispatcher:
         self._unqueue(task)
         assign = Assign(name, task, state.attempts)
         worker.credits -= task not in worker.holds  # else it lost the earlier attempt
-        for held in worker.holds.values():
-            held.alone = False
-        worker.holds[task] = _Held(state.attempts, state.kind, now, not worker.holds)
+        worker.holds[task] = _Held(state.attempts, state.kind, now)
         state.due = now + self.timing.limit_s(state.kind, state.attempts)
         state.given.append(name)
         state.holders.add(name)

@@ -3,8 +3,8 @@ it. Pure: the time is an argument.
 
 A task's way to a worker and back has up to six halves of a round trip: its rows, its weights, the
 acknowledgement of its gradients, its result. What hides them is other tasks in the worker's hands. How many
-those must be follows from a latency that is rarely seen alone (``graph_server.lambdas.sizing``); but that they
-are too few shows: tasks wait, and workers do not compute.
+those must be follows from a latency that is rarely seen alone; but that they are too few shows: tasks wait, and
+workers do not compute.
 
 Rules:
 1. Time counts while tasks wait for a worker: only then more of them could be with one. Of that time of all workers that

@@ -5,9 +5,7 @@ beside those of its backend. Pure.
    steps are timed by the thread that runs them; a tensor step says itself how long it took
    (``TaskResult.compute_s``). Tensor tasks and bytes of rows, of each lane: ``train_tasks``, ``eval_tasks``,
    ``train_ghost_bytes``, ``eval_ghost_bytes``.
-2. Task-seconds: the number of tasks, integrated over time. Of two reports, the difference over the time between them is
-   how many tasks there were on average; what is there at the moment of a report, when an epoch ends, is no such thing.
-3. Bytes of training's rows by the peer that gathers them (``siafu.wire.BYTES_TO``).
+2. Bytes of training's rows by the peer that gathers them (``siafu.wire.BYTES_TO``).
 """
 
 from __future__ import annotations
@@ -24,9 +22,7 @@ def name_of(lane: Lane, kind: Kind) -> str:
 class Timesheet:
     def __init__(self) -> None:
         # All mutable state:
-        self._totals: dict[str, float] = {"graph_task_s": 0.0, "tensor_task_s": 0.0}
-        self._tasks = 0, 0  # graph and tensor tasks since then
-        self._at: float | None = None
+        self._totals: dict[str, float] = {}
 
     @property
     def totals(self) -> dict[str, float]:
@@ -44,13 +40,6 @@ class Timesheet:
         self._add(f"{lane.value}_ghost_bytes", nbytes)
         if lane is Lane.TRAIN:
             self._add(f"{BYTES_TO}{peer}", nbytes)
-
-    def watch(self, graph_tasks: int, tensor_tasks: int, now: float) -> None:
-        """So many tasks run or wait from now on."""
-        if self._at is not None:
-            self._totals["graph_task_s"] += self._tasks[0] * (now - self._at)
-            self._totals["tensor_task_s"] += self._tasks[1] * (now - self._at)
-        self._tasks, self._at = (graph_tasks, tensor_tasks), now
 
     def _add(self, name: str, amount: float) -> None:
         self._totals[name] = self._totals.get(name, 0) + amount

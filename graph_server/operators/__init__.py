@@ -62,19 +62,15 @@ class Operator(Protocol):
     def scale(self, step: Step) -> Array | None:
         """What each row of such a store is multiplied by when it is written, ``[num_rows]``; None: nothing."""
 
-    def nothing(self, step: Step) -> Array | float:
-        """A row for that store that adds nothing to what is gathered, or the number that all its columns are."""
-
     def scatter(
         self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
         """Writes the interval's rows into the slot; returns the slots in ``step.writes``."""
 
     def gather(
-        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any], share: float
+        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """The slots in ``step.writes`` for the vertices ``start:stop``; ``share``: what
-        sums over edges are multiplied by."""
+        """The slots in ``step.writes`` for the vertices ``start:stop``."""
 
     def edge_rows(
         self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]

@@ -109,14 +109,6 @@ class Attention:
     def scale(self, step: Step) -> Array | None:
         return None
 
-    def nothing(self, step: Step) -> Array | float:
-        """Zeros, but for log_total: of infinity every coefficient is 0, of 0 it may overflow, and 0 times it is NaN."""
-        assert step.backward, "a softmax does not leave rows out"
-        heads = self.model.width(step.reads[-1])
-        row = np.zeros(self.model.width(str(step.publishes)) + BACKWARD * heads)
-        row[-2 * heads : -heads] = np.inf
-        return row
-
     def scatter(
         self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
@@ -132,12 +124,11 @@ class Attention:
     # --- gathering ----------------------------------------------------------------------------------------------------
 
     def gather(
-        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any], share: float
+        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Any]:
         place = self.edges[step.backward], start, stop
         own, records, how = [rows[name] for name in step.reads], _records(slot), self._how(step, epoch)
         if not step.backward:
-            assert share == 1.0, "softmax itself makes up for rows that are missing"
             return self._attended(step, place, own, records, how)
         if is_of_edges(step.writes[0]):
             products = kernels.edge_dot(*place, own[0], records, **how)
@@ -147,10 +138,7 @@ class Attention:
             made = (kernels.rows_gradient(*place, records, own[0].values, **how),)
         else:
             made = kernels.attend_backward(*place, records, *own, slope=self.spec.slope, **how)
-        return {
-            name: values if share == 1.0 else values * values.dtype.type(share)
-            for name, values in zip(step.writes, made, strict=True)
-        }
+        return dict(zip(step.writes, made, strict=True))
 
     def _attended(
         self, step: Step, place: tuple[Edges, int, int], own: list[Any], records: Records, how: dict[str, Any]

@@ -34,9 +34,6 @@ class Linear:
     def scale(self, step: Step) -> Array | None:
         return self.gathers[step.backward].source_scale
 
-    def nothing(self, step: Step) -> Array | float:
-        return 0.0
-
     def scatter(
         self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
@@ -45,7 +42,7 @@ class Linear:
         return {name: values if step.own == 1.0 else values * values.dtype.type(step.own) for name in step.writes}
 
     def gather(
-        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any], share: float
+        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
         own: Array | None = None  # [stop - start, F]
         for name in step.reads:
@@ -53,7 +50,7 @@ class Linear:
             values = values if step.own == 1.0 else values * values.dtype.type(step.own)
             own = values if own is None else own + values
         (target,) = step.writes
-        return {target: self.summed(step, slot.store, start, stop, own, share * step.factor)}
+        return {target: self.summed(step, slot.store, start, stop, own, step.factor)}
 
     def summed(self, step: Step, store: Store, start: int, stop: int, own: Array | None, factor: float) -> Array:
         """``own`` + factor times the sums over edges, [stop - start, F]."""

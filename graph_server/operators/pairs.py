@@ -40,9 +40,6 @@ class Pairs:
     def scale(self, step: Step) -> Array | None:
         return None
 
-    def nothing(self, step: Step) -> Array | float:
-        return 0.0
-
     def scatter(
         self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
@@ -50,7 +47,7 @@ class Pairs:
         return {}
 
     def gather(
-        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any], share: float
+        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
         raise NotImplementedError("pairs are scored one by one")
 

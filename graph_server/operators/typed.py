@@ -108,9 +108,6 @@ class Typed:
     def scale(self, step: Step) -> Array | None:
         return None
 
-    def nothing(self, step: Step) -> Array | float:
-        return 0.0
-
     def scatter(
         self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
@@ -131,7 +128,7 @@ class Typed:
         return self.model.width(gradient) == self._width[gradient]
 
     def gather(
-        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any], share: float
+        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
         assert isinstance(slot.store, SideBySide | Multiplied)
         (target,) = step.writes
@@ -147,20 +144,13 @@ class Typed:
                 start,
                 stop,
                 blocks[r % len(blocks)].table,
-                scale=self._scale(step, r, share),
+                scale=None if step.backward else self.inverse[r],
                 add=None if expands else total,
                 out=None if out is None else out[:, r * width : (r + 1) * width],
                 threads=self.setting.threads,
             )
         assert total is not None
         return {target: total if out is None else out}
-
-    def _scale(self, step: Step, relation: int, share: float) -> Array | None:
-        """What sums of a relation are multiplied by, [n]."""
-        if not step.backward:
-            inverse: Array = self.inverse[relation] * self.setting.dtype.type(share)
-            return inverse
-        return None if share == 1.0 else np.full_like(self.inverse[relation], share)
 
     def edge_rows(
         self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graph_data.inspection import plot
 from run_coordinator import run_config
-from run_coordinator.evaluate import Evaluation, evaluate
+from run_coordinator.evaluate import Evaluation, evaluate, picture
 from run_coordinator.evaluate.scores import Scored
 from run_coordinator.predict.plan import check_run
+from siafu import outputs
 from siafu.progress import Display
 
 EXAMPLES = """examples:
@@ -61,12 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     check_run(Path(args.run))
     if args.plot:
-        plot.check(args.plot)
+        outputs.check_picture(args.plot)
     with Display(f"{args.graph or args.run}, evaluated", 0, quiet=args.quiet) as display:
         settings = run_config.settings_of(args.set)
         found = evaluate(args.run, split=args.split, graph=args.graph, settings=settings, on_status=display)
     if args.plot:
-        plot.save(found.plot(), args.plot)
+        picture.save(found.plot(), args.plot)
     if args.json:
         print(json.dumps(found.to_dict()))
     else:

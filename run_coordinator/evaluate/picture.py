@@ -14,6 +14,7 @@ from siafu.errors import ConfigError
 #: Classes of a confusion matrix with numbers in its cells, and of one with names: of more, they would be a blur.
 MOST_NUMBERS, MOST_NAMES = 15, 40
 BLUE, GREY = "#0072b2", "#999999"
+DPI = 150
 
 
 def drawn(found: Scored, title: str) -> Any:
@@ -35,6 +36,14 @@ def drawn(found: Scored, title: str) -> Any:
     _reliability(axes[1], found)
     figure.suptitle(title, fontsize=10)
     return figure
+
+
+def save(figure: Any, path: str) -> None:
+    """Raises: ConfigError if the file system refuses it."""
+    try:
+        figure.savefig(path, dpi=DPI)
+    except OSError as error:
+        raise ConfigError(f"plot {path!r} cannot be written: {error.strerror}") from None
 
 
 def _matrix(axes: Any, found: Scored) -> None:

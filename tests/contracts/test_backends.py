@@ -290,7 +290,7 @@ def test_evaluation_pushes_no_gradient(rig: Rig):
         gradients: dict[str, Any] = {name: np.zeros_like(W) for name, W in MODEL.init().items() if name[0] == "0"}
         rig.replica.handle(HOME, wire.Gradient(0, interval, 0, 0, gradients))
         rig.replica.handle(HOME, wire.IntervalDone(0, interval))
-    rig.replica.handle(HOME, wire.EpochDone(0, 0, INTERVALS, 0.0))
+    rig.replica.handle(HOME, wire.EpochDone(0, 0, INTERVALS))
     assert rig.replica.version == 1
     rig.events.clear()
     rig.submit(TensorTask(TaskId(Lane.EVAL, 0, 2, last), program[last], (0,), 0, {"Z1": task(2).rows["Z1"]}))

@@ -215,7 +215,7 @@ class Epoch:
             return operator.scatter(step, slot, number, EPOCH, reads)
         if step.kind in TENSOR_KINDS:
             return self._tensor(step, reads | operator.edge_rows(step, slot, *place, reads))
-        return operator.gather(step, slot, *place, reads, 1.0)
+        return operator.gather(step, slot, *place, reads)
 
     def _gather(self, step: Step, interval: slice, reads: dict[str, Rows]) -> dict[str, Rows]:
         A = self.A if step.kind is Kind.GA else self.A.T

@@ -1,5 +1,4 @@
-"""Sources that cannot be prepared, and what a user is told: a table for tests and for
-``benchmarks.acceptance.malformed``."""
+"""Sources that cannot be prepared, and what a user is told: a table for tests."""
 
 from __future__ import annotations
 
@@ -615,12 +614,6 @@ CASES = (
         {"e.csv": EDGES},
         "e.csv --memory lots",
         "memory limit 'lots' is no size: write 6GiB, 500MB or a number of bytes",
-    ),
-    Case(
-        "a plot of no picture",
-        {"e.csv": EDGES},
-        "e.csv --inspect --plot graph.doc",
-        "plot 'graph.doc' must end in .png, .svg, .pdf",
     ),
     Case(
         "inspecting and preparing",

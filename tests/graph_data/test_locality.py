@@ -55,8 +55,8 @@ def judge(graph, orders, monkeypatch, l2_rows=100):
 
 
 def test_clusters_miss_less_and_cross_less_than_a_random_order(monkeypatch):
-    found = judge(tidy(resolve("digits").load()), ("metis", "louvain", "random"), monkeypatch)
-    for name in ("metis", "louvain"):
+    found = judge(tidy(resolve("digits").load()), ("metis+degree", "louvain+degree", "random"), monkeypatch)
+    for name in ("metis+degree", "louvain+degree"):
         assert found[name].l2_misses < 0.5 * found["random"].l2_misses
         assert found[name].crossing < 0.5 * found["random"].crossing
         assert found[name].cost < found["random"].cost
@@ -69,9 +69,9 @@ def test_rows_sorted_by_length_end_where_they_are_foreseen(monkeypatch):
 
 def test_a_sample_predicts_what_all_edges_do(monkeypatch):
     graph = tidy(random_graph(n=4000, edges=100_000))
-    whole = judge(graph, ("metis",), monkeypatch, l2_rows=500)["metis"]
+    whole = judge(graph, ("metis+degree",), monkeypatch, l2_rows=500)["metis+degree"]
     monkeypatch.setattr(module, "SAMPLED_EDGES", 40_000)
-    sampled = judge(graph, ("metis",), monkeypatch, l2_rows=500)["metis"]
+    sampled = judge(graph, ("metis+degree",), monkeypatch, l2_rows=500)["metis+degree"]
     assert sampled.l2_misses == pytest.approx(whole.l2_misses, rel=0.05)
     assert sampled.crossing == pytest.approx(whole.crossing, rel=0.05)
 
@@ -83,7 +83,7 @@ def test_a_partition_is_judged_by_its_own_rows_with_those_of_its_ghosts():
     assert set(sample.row) <= set(inner.vertices)
     assert not set(sample.column) <= set(inner.vertices)
     assert len(sample.row) == inner.row_lengths.sum()
-    locality(sample, ordered(inner, "metis"))
+    locality(sample, ordered(inner, "metis+degree"))
 
 
 @pytest.mark.parametrize(("rows", "nbytes"), [(1000, 256), (100_000, 128), (200_000, 64), (2_000_000, 256)])

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -50,9 +48,8 @@ def test_slices_of_cluster_orders_of_cora_cross_few_edges(num_intervals, real_da
     owner = np.zeros(graph.num_vertices, np.int32)
     share = {o: crossing_share(graph, order_vertices(graph, owner, o, 0)[0], num_intervals) for o in ORDERS}
     assert share["random"] > 0.9
-    assert share["metis"] < 0.25
     assert share["metis+degree"] < 0.26
-    assert share["louvain"] < 0.3
+    assert share["louvain+degree"] < 0.31
 
 
 @pytest.mark.parametrize("name", ["metis", "louvain"])
@@ -75,18 +72,6 @@ def test_the_degree_order_counts_edges_from_other_partitions():
         assert (np.diff(degree[vertices]) <= 0).all()
 
 
-def test_rcm_lays_a_shuffled_path_out_end_to_end():
-    label = np.random.default_rng(0).permutation(100)
-    graph = tidy(path_graph(label))
-    (vertices,) = order_vertices(graph, np.zeros(100, np.int32), "rcm", seed=0)
-    assert abs(np.diff(np.argsort(label)[vertices])).max() == 1
-
-
 def test_unknown_order_is_a_config_error():
-    with pytest.raises(ConfigError, match="order 'magic' is not one of metis"):
+    with pytest.raises(ConfigError, match="order 'magic' is not one of metis\\+degree"):
         order_vertices(tidy(random_graph()), np.zeros(40, np.int32), "magic", seed=0)
-
-
-def path_graph(label):
-    """Vertices ``label[0] - label[1] - ...``"""
-    return replace(random_graph(n=len(label)), src=label[:-1].copy(), dst=label[1:].copy())

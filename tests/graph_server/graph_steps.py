@@ -50,7 +50,7 @@ class GraphSteps:
         if step.kind in (Kind.SC, Kind.SC_B):
             return operator.scatter(step, self.published[str(step.publishes)], interval, epoch, rows)
         slot, (start, stop) = self.published[str(step.gathers)], self.intervals[interval]
-        return operator.gather(step, slot, start, stop, epoch, rows, 1.0)
+        return operator.gather(step, slot, start, stop, epoch, rows)
 
     def edge_rows(self, step: Step, interval: int, epoch: int, rows: Mapping[str, Any]) -> dict[str, Any]:
         """What an AE or AE' gets besides its own slots."""

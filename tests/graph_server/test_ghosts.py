@@ -11,7 +11,6 @@ import pytest
 from graph_data.prepare import prepare
 from graph_server.exchange import bounds_of
 from graph_server.ghosts import Ghosts
-from siafu import views
 from siafu.errors import RemoteProtocolError
 from siafu.graph import NONE, TEST, TRAIN, VAL
 from siafu.shards import Edges, Shard
@@ -36,28 +35,6 @@ def edges_to(edges: Edges, bounds: list[tuple[int, int]], interval: int) -> list
 
 def neighbours(edges: Edges, row: int) -> Array:
     return np.asarray(edges.indices[edges.indptr[row] : edges.indptr[row + 1]])
-
-
-@pytest.mark.parametrize("loops", [False, True])
-@pytest.mark.parametrize("inductive", [False, True])
-def test_dropped_rows_are_made_up_for_along_the_edges_that_training_sees(tmp_path: Path, inductive: bool, loops: bool):
-    how = {"inductive": 0} if inductive else {}
-    shards = prepare(random_graph(n=80), tmp_path / "shards", parts=1, **how)
-    shard = shards.partition(0)
-    bounds = bounds_of(len(shard.vertices), INTERVALS)
-    view = views.view(shard, shards.manifest.edge_types, Lane.TRAIN)
-    if inductive:
-        assert 0 < len(view.out_edges.indices) < len(shard.out_edges.indices)
-    ghosts = Ghosts(shard, list(range(INTERVALS)), bounds, split_of(shard), wants_features=False)
-    reading = ghosts.reading(view, loops=loops)
-    for interval, (start, stop) in enumerate(bounds):
-        edges = edges_to(view.out_edges, bounds, interval)
-        edges[interval] += loops * (stop - start)
-        for fresh in ([0], [0, 2], [1, 2], [0, 1, 2]):
-            epoch_of = np.full(INTERVALS, EPOCH - 1)
-            epoch_of[fresh] = EPOCH
-            there = sum(edges[source] for source in fresh)
-            assert reading[interval].share(epoch_of, EPOCH) == sum(edges) / max(there, 1)
 
 
 def test_only_rows_of_the_features_width_are_features(tmp_path: Path):

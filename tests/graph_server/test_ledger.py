@@ -37,14 +37,3 @@ def test_an_epoch_is_reported_with_what_all_its_intervals_added_up() -> None:
     assert isinstance(report, EpochReport)
     assert (report.server, report.epoch, report.loss.tolist(), report.usage) == (1, 3, [0.5, 0.25], '{"tasks": 7}')
     assert [done.intervals for done in dones if isinstance(done, EpochDone)] == [1, 1]
-
-
-@pytest.mark.parametrize(("stale", "crossing", "share"), [(0, 0, 0.0), (0, 4, 0.0), (1, 1, 1.0), (1, 4, 0.25)], ids=str)
-def test_parameter_servers_are_told_the_share_of_edges_that_were_stale(stale: int, crossing: int, share: float) -> None:
-    ledger = Ledger(0, [0], 1)
-    ledger[0].stale_edges, ledger[0].crossing_edges = stale, crossing
-    ledger[0].losses[0] = 1.0
-    ledger[0].by_param_server[0] += 1
-    _, done = (send.message for send in ledger.close(0, lambda: "{}"))
-    assert isinstance(done, EpochDone)
-    assert done.stale_share == share

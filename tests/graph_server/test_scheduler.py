@@ -54,6 +54,14 @@ def everyone(n: int) -> list[list[int]]:
     return [[1] * n] * n
 
 
+def stale_edges(core: Scheduler, task: TaskId) -> tuple[int, int]:
+    """(stale, all) edges from other intervals that the gather would read now."""
+    scatter = core.program.waits_for[task.pc]
+    assert scatter is not None
+    total, fresh = int(core._crossing_of(scatter).totals[task.interval]), core._fresh.get((task.epoch, scatter))
+    return total - (0 if fresh is None else int(fresh[task.interval])), total
+
+
 def scheduler(into: Sequence[Sequence[int]], epochs: int = 2, program: Program = GCN, **options: Any) -> Scheduler:
     edges = crossing(into)
     intervals = range(len(into))
@@ -254,7 +262,7 @@ def test_the_share_is_one_of_edges_not_of_intervals(freshness: float, waits: boo
     core.handle(Opened(0, 0))
     core.handle(Published(0, SC, 1))
     for pc in range(3):
-        assert core.stale_edges(TaskId(Lane.TRAIN, 0, 0, GA)) == (1, 4)
+        assert stale_edges(core, TaskId(Lane.TRAIN, 0, 0, GA)) == (1, 4)
         started = core.handle(StepDone(TaskId(Lane.TRAIN, 0, 0, pc)))
     assert (started == []) == waits
 
@@ -337,7 +345,7 @@ def test_rows_that_arrive_twice_count_once():
     core.handle(Opened(0, 0))
     for _ in range(2):
         core.handle(Published(0, SC, 1))
-    assert core.stale_edges(TaskId(Lane.TRAIN, 0, 0, GA)) == (1, 2)
+    assert stale_edges(core, TaskId(Lane.TRAIN, 0, 0, GA)) == (1, 2)
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------
@@ -371,7 +379,7 @@ def test_in_any_order_every_step_runs_once_and_by_the_rules(mode: str, program: 
                 share = 1 if task.epoch < options.get("warmup_epochs", 0) else options.get("freshness", 1)
                 assert fresh >= share * sum(edges.values())
                 # what was fresh when it was started is fresh now; what the scheduler counts is what there is
-                assert server.core.stale_edges(task) == (sum(edges.values()) - fresh, sum(edges.values()))
+                assert stale_edges(server.core, task) == (sum(edges.values()) - fresh, sum(edges.values()))
             if program[task.pc].publishes:
                 published.add((task.epoch, task.pc, task.interval))
             server.finish(task)
@@ -413,7 +421,6 @@ def test_intervals_keep_their_global_numbers():
     assert [task.interval for task in server.running] == [2, 3]
     at_random(server, 0)
     assert core.finished
-    assert core.crossing_edges(3, backward=True) == 1
 
 
 # --- what it costs ----------------------------------------------------------------------------------------------------

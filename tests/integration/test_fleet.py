@@ -416,10 +416,6 @@ def async_options(seed: int, staleness: int) -> dict[str, Any]:
         "train.ahead": rng.choice([0.1, 0.5, 1.0]),
         "train.warmup_epochs": rng.choice([0, 1, 1, 2]),
         "train.freshness": rng.choice([0, 0, 0, 0.5, 0.9]),
-        "train.stale_gradients": "use" if staleness else rng.choice(["use", "use", "drop", "smooth"]),
-        "train.freeze_epochs": 2,
-        "train.stale_rows": "use" if staleness else rng.choice(["use", "use", "smooth", "freeze"]),
-        "train.stale_lr": rng.choice([0.0, 1.0]),
     }
 
 
@@ -506,22 +502,6 @@ def test_a_server_asks_for_the_weights_of_an_interval_once_an_epoch_however_far_
     run.train()
     assert Counter(asked.values()) == {1: 2 * 20 * 6}
     assert max(trailed) > siafu.tensor_task.KEPT_VERSIONS  # else nothing was shown
-
-
-@pytest.mark.parametrize(
-    ("mode", "rows", "gradients"), [("async", "smooth", "drop"), ("async", "freeze", "smooth"), ("pipe", "use", "use")]
-)
-def test_late_rows_are_treated_as_told_in_asynchronous_training_alone(
-    fleet: Build, mode: str, rows: str, gradients: str
-):
-    told = {"pipe": ("smooth", "drop")}.get(mode, (rows, gradients))
-    run = fleet({"train.mode": mode, "train.stale_rows": told[0], "train.stale_gradients": told[1]})
-    run.train()
-    for partition in run.partitions:
-        for lane, program in partition.programs.items():
-            for slot, pc in program.publisher.items():
-                expected = gradients if program[pc].backward else rows
-                assert partition.published[lane, slot].policy.kind == (expected if lane is Lane.TRAIN else "use")
 
 
 @pytest.mark.parametrize("rows", ["exact", "bfloat16"])
@@ -717,20 +697,6 @@ def test_async_keeps_its_bounds_over_hundreds_of_seeds(fleet: Build, backend: st
     print("async", staleness, backend, async_in_any_order(fleet, backend, staleness, range(1000, 1200)))
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_task_seconds_are_those_of_the_run_whatever_the_clock_said_before(fleet: Build, parts: int) -> None:
-    """A server that is alone starts to compute before any message tells it the time;
-    its machine may be up for months."""
-    run = fleet({"data.parts": parts, "train.epochs": 2})
-    run.now = begun = 1e6
-    run.train()
-    spent = run.now - begun
-    for partition in run.partitions:
-        most = spent * (len(partition.intervals) * len(Lane) + 1)  # tasks that there can be at once
-        assert 0 <= partition.usage["graph_task_s"] <= most
-        assert 0 <= partition.usage["tensor_task_s"] <= most
-
-
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_training_runs_ahead_of_the_next_evaluation_by_1_plus_s_epochs_and_no_more(
     fleet: Build, staleness: int, monkeypatch: pytest.MonkeyPatch
@@ -799,7 +765,7 @@ def test_layer_0_is_aggregated_once_for_both_lanes(fleet: Build, monkeypatch: py
     assert len(made) == len(run.partitions)
 
 
-@pytest.mark.parametrize("settings", [{}, {"train.mode": "async", "train.stale_gradients": "drop"}])
+@pytest.mark.parametrize("settings", [{}, {"train.mode": "async"}])
 def test_gathers_of_the_loss_pass_along_edges_into_training_vertices_alone_and_learn_the_same(
     fleet: Build, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,7 +138,7 @@ def test_single_precision_and_rows_of_16_bits_stay_near(fleet: Build, rows: str,
 
 @pytest.mark.parametrize("left_out", [0.0, 1.0])  # at least: any edge is left out, or none is
 @pytest.mark.parametrize("graph", ["directed", "undirected"])
-@pytest.mark.parametrize("options", [{}, {"train.mode": "async", "train.stale_gradients": "drop"}])
+@pytest.mark.parametrize("options", [{}, {"train.mode": "async"}])
 def test_attention_of_the_loss_passes_along_edges_into_training_vertices_alone(
     fleet: Build, options: dict[str, Any], graph: str, left_out: float, monkeypatch: pytest.MonkeyPatch
 ):
@@ -192,7 +192,6 @@ def test_pipe_has_the_same_bits_in_any_order_and_through_any_faults(fleet: Build
 @pytest.mark.parametrize("apply_edge", PLACEMENTS)
 def test_async_keeps_its_bounds_in_any_order_and_through_any_faults(fleet: Build, apply_edge: str, staleness: int):
     histories = set()
-    gradients = ["use", *["drop"] * (apply_edge == "server"), "smooth"]  # edge tasks cannot do without some
     for seed in range(6):
         rng, lambdas = random.Random(seed), seed % 2 == 1
         options = {
@@ -204,9 +203,6 @@ def test_async_keeps_its_bounds_in_any_order_and_through_any_faults(fleet: Build
             "servers.backend": "lambda" if lambdas else "cpu",
             "train.freshness": rng.choice([0, 0.5]),
             "train.ahead": rng.choice([0.5, 1.0]),
-            "train.stale_gradients": "use" if staleness else rng.choice(gradients),
-            "train.stale_rows": "use" if staleness else rng.choice(["use", "smooth", "freeze"]),
-            "train.freeze_epochs": 2,
         }
         result = ordeal(fleet(options, seed, FAULTS if lambdas else None))
         assert np.isfinite(result["loss_history"]).all()

@@ -112,8 +112,8 @@ def test_relations_equal_full_batch_training(fleet: Build, options: dict[str, An
     close(run.weights("final"), expected.weights)
 
 
-def test_relations_in_async_mode_with_stale_gradients_dropped_finish(fleet: Build):
-    options = {"train.mode": "async", "train.stale_gradients": "drop", "train.freshness": 0.5, "train.epochs": 8}
+def test_relations_in_async_mode_finish(fleet: Build):
+    options = {"train.mode": "async", "train.freshness": 0.5, "train.epochs": 8}
     run = fleet("typed", {"model.name": "rgcn", "model.rows": "bfloat16", "model.dtype": "float32", **options}, seed=3)
     assert np.isfinite(run.train()["loss_history"]).all()
 

@@ -60,12 +60,12 @@ class Watched:
         self._before: dict[tuple[int, int, int, int], list[tuple[Any, Array]]] = {}
         begun = Partition._note_staleness
 
-        def begin(partition: Partition, task: TaskId, step: Step, slot: PublishedSlot) -> float:
+        def begin(partition: Partition, task: TaskId, step: Step, slot: PublishedSlot) -> None:
             local = task.interval - partition.intervals[0]
             read = [*partition._sources[step.backward][local].tolist(), task.interval]
             rows = [(slot.places[interval], slot.store.read(slot.places[interval])) for interval in read]
             self._before[self._key(step, slot, partition.bounds[local][0], task.epoch)] = rows
-            return begun(partition, task, step, slot)
+            begun(partition, task, step, slot)
 
         patch.setattr(Partition, "_note_staleness", begin)
         for operator, name in (Linear, "gather"), (Attention, "gather"), (Attention, "edge_rows"):
@@ -92,13 +92,7 @@ class Watched:
     [
         {},
         {"train.freshness": 0.9},
-        {"train.stale_gradients": "drop", "train.staleness": 0},
-        {
-            "train.stale_rows": "freeze",
-            "train.freeze_epochs": 2,
-            "train.staleness": 0,
-        },
-        {"train.stale_gradients": "smooth", "train.stale_rows": "smooth", "train.staleness": 0},
+        {"train.staleness": 0},
         {**GAT},
         {**GAT, "lambda.apply_edge": "lambda", "servers.backend": "lambda"},
     ],

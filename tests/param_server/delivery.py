@@ -47,10 +47,6 @@ def gradient_of(epoch: int, interval: int, layer: int, weights: Mapping[str, Arr
     return made
 
 
-def stale_share(epoch: int, server: int) -> float:
-    return (epoch * 7 + server * 3) % 10 / 10
-
-
 def layer_of(weights: Mapping[str, Array], layer: int) -> dict[str, Array]:
     return {name: W for name, W in weights.items() if MODEL.stage(name) == layer}
 
@@ -64,8 +60,7 @@ def in_order(config: Config, version_used: Mapping[tuple[int, int], int]) -> lis
         for layer in LAYERS:
             used = [layer_of(versions[version_used[epoch, leaf]], layer) for leaf in range(num_leaves)]
             total |= tree_sum([gradient_of(epoch, leaf, layer, W) for leaf, W in enumerate(used)])
-        share = sum(stale_share(epoch, server) for server in range(config.data.parts)) / config.data.parts
-        lr = schedules.learning_rate(epoch, train) / (1 + train.stale_lr * share)
+        lr = schedules.learning_rate(epoch, train)
         versions.append(optimiser.step(versions[-1], total, lr))
     return versions
 
@@ -183,7 +178,7 @@ class Delivery:
         interval.running, interval.epoch = False, epoch + 1
         if len(done) == self.config.train.intervals:
             for q in range(len(self.replicas)):
-                report = wire.EpochDone(server, epoch, done.count(q), stale_share(epoch, server))
+                report = wire.EpochDone(server, epoch, done.count(q))
                 self._post(mine, param_server(q), report)
 
     def _weights_ready(self, server: int, ready: wire.WeightsReady) -> None:

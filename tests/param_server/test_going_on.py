@@ -25,7 +25,7 @@ def step(replica: Replica, epoch: int) -> None:
         replica.handle(worker("w0-0"), wire.FetchWeights("train", epoch, 0, (layer,), 0, ()))
         replica.handle(worker("w0-0"), wire.Gradient(epoch, 0, layer, 0, gradient))
     replica.handle(graph_server(0), wire.IntervalDone(epoch, 0))
-    replica.handle(graph_server(0), wire.EpochDone(0, epoch, 1, 0.0))
+    replica.handle(graph_server(0), wire.EpochDone(0, epoch, 1))
 
 
 def state_after(epochs: int, judged_best: int | None = None, **train: object) -> wire.ParamState:

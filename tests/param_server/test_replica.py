@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from param_server.epoch import Epoch
 from param_server.replica import MAX_SKIPPED
 from siafu import wire
 from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
@@ -50,10 +49,10 @@ def push(replica, epoch, interval):
     return [send for send in sends if not isinstance(send.message, wire.GradientAck)]
 
 
-def report(replica, epoch, intervals=(1, 1), shares=(0.0, 0.0)):
+def report(replica, epoch, intervals=(1, 1)):
     sends = []
     for server in (0, 1):
-        sends += replica.handle(graph_server(server), wire.EpochDone(server, epoch, intervals[server], shares[server]))
+        sends += replica.handle(graph_server(server), wire.EpochDone(server, epoch, intervals[server]))
     return sends
 
 
@@ -228,7 +227,7 @@ def test_r9_every_replica_leaves_the_same_steps_out():
             shared += [(server, send) for send in give(replica, message)]
         shared += [(server, s) for s in replica.handle(graph_server(server), wire.IntervalDone(0, server))]
         for reporter in (0, 1):
-            done = wire.EpochDone(reporter, 0, int(reporter == server), 0.0)
+            done = wire.EpochDone(reporter, 0, int(reporter == server))
             shared += [(server, s) for s in replica.handle(graph_server(reporter), done)]
     told = []
     for sender, send in shared:
@@ -358,33 +357,12 @@ def test_r5_epochs_step_in_order_when_a_later_one_is_in_first():
     assert (replica.version, replica.num_pending) == (2, 0)
 
 
-def test_r5_stale_rows_scale_the_learning_rate():
-    plain, scaled, twin = (replica_of(stale_lr=2.0, optimizer="sgd", lr=lr) for lr in (0.1, 0.1, 0.1 / 1.5))
-    for replica, shares in ((plain, (0.0, 0.0)), (scaled, (0.2, 0.3)), (twin, (0.0, 0.0))):
-        push(replica, 0, 0)
-        push(replica, 0, 1)
-        report(replica, 0, shares=shares)
-    latest = [get_model(replica, "latest").tensors["0.weight"] for replica in (plain, scaled, twin)]
-    assert not np.array_equal(latest[0], latest[1])
-    np.testing.assert_allclose(latest[1], latest[2], rtol=1e-6)
-
-
 def test_r5_the_first_report_of_a_server_counts_and_others_are_counted_as_duplicates():
     replica = replica_of(epochs=2)
-    for server, share in ((0, 0.25), (0, 0.75)):
-        assert replica.handle(graph_server(server), wire.EpochDone(server, 0, 1, share)) == []
+    for intervals in (1, 2):
+        assert replica.handle(graph_server(0), wire.EpochDone(0, 0, intervals)) == []
     assert replica.duplicates == {"EpochDone": 1}
-    assert replica._epochs[0].reports[0].stale_share == 0.25
-
-
-def test_r5_mean_stale_share_has_equal_bits_in_any_order_of_reports():
-    means = set()
-    for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):  # 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1
-        epoch = Epoch(0, LAYERS, num_leaves=3, num_graph_servers=3, num_peers=0)
-        for server in order:
-            epoch.reports[server] = wire.EpochDone(server, 0, 1, (0.1, 0.2, 0.3)[server])
-        means.add(epoch.stale_share)
-    assert means == {(0.1 + 0.2 + 0.3) / 3}
+    assert replica._epochs[0].reports[0].intervals == 1
 
 
 # --- R6: verdicts and models ------------------------------------------------------------------------------------------
@@ -475,9 +453,8 @@ BAD_MESSAGES = {
     "dtype": wire.Gradient(0, 0, 0, 0, {**GOOD, "0.bias": GOOD["0.bias"].astype(np.float64)}),
     "sparse": wire.Gradient(0, 0, 0, 0, sparse_tensors()),
     "fetched layer": wire.FetchWeights("train", 0, 0, (2,), 0, ()),
-    "graph server": wire.EpochDone(2, 0, 1, 0.0),
-    "intervals": wire.EpochDone(0, 0, -1, 0.0),
-    "stale share": wire.EpochDone(0, 0, 1, float("nan")),
+    "graph server": wire.EpochDone(2, 0, 1),
+    "intervals": wire.EpochDone(0, 0, -1),
     "ourselves": wire.PartialSums(0, 0, 0, (), {}, True),
     "peer": wire.PartialSums(2, 0, 0, (), {}, True),
     "peer's layer": wire.PartialSums(1, 0, 2, (), {}, True),
@@ -554,7 +531,7 @@ def test_r11_the_bound_on_epochs_holds_for_gradients_too():
     [
         (graph_server(0), wire.IntervalDone(0, 1)),
         (WORKER, wire.IntervalDone(0, 1)),
-        (graph_server(0), wire.EpochDone(1, 0, 1, 0.0)),
+        (graph_server(0), wire.EpochDone(1, 0, 1)),
         (param_server(2), wire.PartialSums(1, 0, 0, (), {}, True)),
         (graph_server(1), wire.Judged(0, True, False)),
     ],

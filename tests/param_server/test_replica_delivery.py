@@ -26,7 +26,7 @@ def model(replica, which):
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 @pytest.mark.parametrize("num_replicas", [1, 2, 3])
 def test_weights_are_bit_equal_to_the_plain_computation(num_replicas, staleness, seed):
-    delivery = run(seed, num_replicas=num_replicas, staleness=staleness, stale_lr=0.5, schedule="cosine")
+    delivery = run(seed, num_replicas=num_replicas, staleness=staleness, schedule="cosine")
 
     expected = in_order(delivery.config, delivery.version_used)
     for reply in delivery.replies:

@@ -124,15 +124,6 @@ def test_a_config_prepares_what_it_trains_on(tmp_path):
             {"lambda.apply_edge": "lambda"},
             "lambda.apply_edge = lambda: gcn has no coefficients of edges to be computed there",
         ),
-        (
-            {
-                "model.name": "gat",
-                "lambda.apply_edge": "lambda",
-                "train.stale_gradients": "drop",
-                "train.mode": "async",
-            },
-            "lambda.apply_edge = lambda: train.stale_gradients = drop needs lambda.apply_edge = server in mode async",
-        ),
         ({"model.name": "sgc", "model.layers": 3}, "model.layers = 3: sgc has one layer, and no hidden one"),
         ({"model.name": "sgc", "model.hidden": 64}, "model.hidden = [64]: sgc has one layer, and no hidden one"),
         ({"run.write": "H9"}, "run.write = H9: gcn writes no such rows in an evaluation"),

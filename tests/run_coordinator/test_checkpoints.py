@@ -30,7 +30,7 @@ def test_r7_only_parameter_server_0_sends_what_is_to_be_saved():
         gradients = [wire.Gradient(epoch, 0, x, 0, gradient_of(epoch, 0, x, layer_of(MODEL.init(), x))) for x in LAYERS]
         waiting: list[tuple[Address, int, wire.Message]] = [(w, 1, message) for message in (*fetches, *gradients)]
         waiting += [(server, 1, wire.IntervalDone(epoch, 0))]
-        waiting += [(server, q, wire.EpochDone(0, epoch, q, 0.0)) for q in range(2)]
+        waiting += [(server, q, wire.EpochDone(0, epoch, q)) for q in range(2)]
         while waiting:
             sender, q, message = waiting.pop(0)
             for send in replicas[q].handle(sender, message):

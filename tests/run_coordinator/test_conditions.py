@@ -88,7 +88,6 @@ def test_nothing_is_idle_in_the_defaults():
             {"train.mode": "async", "train.ahead": 0.5},
             "train.ahead = 0.5: has no effect, it needs .* train.staleness > 0",
         ),
-        ({"train.stale_lr": 0.5}, "train.stale_lr = 0.5: has no effect"),
         ({"train.momentum": 0.5}, "train.momentum = 0.5: has no effect, it needs train.optimizer = sgd"),
         ({"train.step_epochs": 5}, "train.step_epochs = 5: has no effect, it needs train.schedule = step"),
         (

@@ -96,12 +96,12 @@ def test_what_is_installed_and_cannot_be_loaded_is_not_to_be_installed(monkeypat
     for module, call in (
         ("graph_data.sources.arrow", "arrow"),
         ("graph_data.objects.frames", "_narwhals"),
-        ("graph_data.inspection.plot", "_matplotlib"),
+        ("siafu.outputs", "_matplotlib"),
     ):
         found = importlib.import_module(module)
         monkeypatch.setattr(found, "import_module", fail)
         with pytest.raises(ConfigError, match=r": it is installed and cannot be loaded \(libarrow\.so: failed to map"):
-            getattr(found, call)(*(["matplotlib"] if call == "_matplotlib" else []))
+            getattr(found, call)()
 
 
 #: Packages of all extras, by the names that they are imported by.
@@ -138,7 +138,7 @@ AT_USE = {
     "train --on ray --quiet": "ray",
     "train edges.csv --features random:4 --quiet": "data",
     "baseline pipegcn": "gpu",
-    "prepare digits --inspect --plot it.png": "plot",
+    "plan digits --plot it.png": "plot",
 }
 
 

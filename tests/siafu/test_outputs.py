@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import siafu
-from graph_data.inspection import plot
 from run_coordinator import run_directory
 from run_coordinator.predict import files
 from siafu import outputs
@@ -78,7 +77,7 @@ def test_all_that_write_at_their_end_look_first(
 ) -> None:
     for look in (
         lambda: files.check(locked / "x.csv"),
-        lambda: plot.check(str(locked / "x.png")),
+        lambda: outputs.check_picture(str(locked / "x.png")),
         lambda: run_directory.check_free(Config().replace({"run.dir": str(locked / "run")})),
         lambda: siafu.convert("no such graph", "npz", locked / "x"),
         lambda: siafu.train("no such graph", run_dir=str(locked / "run")),

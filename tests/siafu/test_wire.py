@@ -118,8 +118,8 @@ def test_an_integral_float_may_come_as_an_integer():
 
 
 def test_numpy_floats_and_lanes_are_plain_values_on_the_wire():
-    sent = wire.EpochDone(server=0, epoch=1, intervals=2, stale_share=np.float64(0.5))
-    assert type(wire.decode(frames_of(sent), RUN_ID).stale_share) is float
+    frames = frames_of(replace(example(wire.TaskResult, 1), loss=np.float64(0.5)))
+    assert type(wire.decode(frames, RUN_ID).loss) is float
     assert wire.decode(frames_of(rows_message(np.zeros((1, 1)), Lane.EVAL)), RUN_ID).lane == "eval"
 
 

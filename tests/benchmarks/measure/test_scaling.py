@@ -5,7 +5,7 @@ import argparse
 import numpy as np
 import pytest
 
-from benchmarks.measure import bookkeeping, scaling, scheduling, swarm
+from benchmarks.measure import bookkeeping, scaling
 from siafu.errors import ConfigError
 
 
@@ -17,23 +17,18 @@ def arguments(*given: str) -> argparse.Namespace:
 
 @pytest.mark.long
 def test_one_table_has_a_line_per_size_of_every_part():
-    found = scaling.measure(
-        arguments("--edges", "2e4,4e4", "--width", "8", "--intervals", "4,9", "--lambdas", "2", "--rounds", "1")
-    )
+    found = scaling.measure(arguments("--edges", "2e4,4e4", "--width", "8", "--intervals", "4,9", "--rounds", "1"))
     cases = [(row["part"], row["case"]) for row in found.rows]
     assert cases[:2] == [("gather", "20,000 edges"), ("gather", "40,000 edges")]
-    assert [part for part, _ in cases].count("schedule") == 2 * 3  # pipe, async, and async all to all
     assert [part for part, _ in cases].count("bookkeeping") == 2
-    assert [part for part, _ in cases].count("lambdas") == len(swarm.TASK_BYTES)
     assert all(row["value"] > 0 for row in found.rows)
-    growths = {"edge_growth", "task_growth", "server_task_growth"}
-    assert set(found.summary) == growths | {"lambdas", "lambda_tasks_per_s", "lambda_mb_per_s"}
+    assert set(found.summary) == {"edge_growth", "server_task_growth"}
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--only", "gather,nothing"], "--only gather,nothing: must be of gather, schedule, bookkeeping, lambdas"),
+        (["--only", "gather,nothing"], "--only gather,nothing: must be of gather, bookkeeping"),
         (["--rounds", "0"], "--rounds 0, .*: must be >= 1"),
         (["--edges", "1e6,many"], "--edges 1e6,many: could not convert"),
         (["--edges", "1e6,0"], "--edges 1e6,0: must all be > 0"),
@@ -65,42 +60,10 @@ def test_random_edges_are_mildly_skewed_and_the_same_for_a_seed():
     assert np.array_equal(edges.indices, scaling.random_edges(500_000, seed=1).indices)
 
 
-# --- scheduling -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ["pipe", "async"])
-@pytest.mark.parametrize("make", [scheduling.ring, scheduling.all_to_all])
-def test_every_interval_gets_through_every_epoch(make, mode: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(scheduling, "NUM_TASKS", 100)
-    assert scheduling.seconds_per_task(make(12, np.random.default_rng(0)), mode) > 0
-
-
-def test_crossings_count_what_reaches_each_interval_and_never_itself():
-    for make in (scheduling.ring, scheduling.all_to_all):
-        crossing = make(12, np.random.default_rng(0))
-        totals = np.zeros(12, np.int64)
-        for interval, targets in crossing.targets.items():
-            assert interval not in targets
-            totals[targets] += crossing.counts[interval]
-        assert np.array_equal(totals, crossing.totals)
-    assert all(len(targets) == 11 for targets in crossing.targets.values())
+# --- tasks ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["pipe", "async"])
 def test_a_whole_partition_gets_through_with_a_backend_that_answers_at_once(mode: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bookkeeping, "NUM_TASKS", 100)
     assert bookkeeping.seconds_per_task(5, mode) > 0
-
-
-# --- Lambdas ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_swarm_does_every_task_once_and_counts_the_bytes_of_both_ways():
-    made = swarm.Swarm(num_workers=5, task_bytes=64 << 10)
-    made.run(20)
-    sent = made.tensor_bytes
-    made.run(50)
-    assert made.num_done == 70
-    rows = 128 * swarm.WIDTH * 4
-    assert made.tensor_bytes - sent >= 50 * 2 * rows
-    assert made.server_s > 0

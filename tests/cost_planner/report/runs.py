@@ -90,11 +90,9 @@ def _of_epoch(config: Config, epoch: int, epoch_s: float) -> dict[str, Any]:
         "AV_s": 5.0 * done,
         "AV_B_s": 7.0 * done,
         "eval_s": 1.0 * done,
-        "graph_task_s": 3.0 * epoch_s * done,
-        "tensor_task_s": 6.0 * epoch_s * done,
     }
     if config.servers.backend == "lambda":
-        usage |= {"environment_s": 4.0 * epoch_s * done, "invocations": 4, "gb_s": 100.0 * done}
+        usage |= {"invocations": 4, "gb_s": 100.0 * done}
     return {"staleness": [6, 2] if config.train.mode == "async" else [8], "usage": usage, "usd": 0.0}
 
 

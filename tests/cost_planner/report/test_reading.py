@@ -56,14 +56,7 @@ def test_seconds_are_those_of_an_epoch_by_kind_in_its_order(tmp_path):
 def test_phases_of_a_baseline_are_those_that_take_time(tmp_path):
     (run,) = read([write(tmp_path / "run", baseline())])
     assert series.by_phase(run) == {"compute": 60.0, "communicate": 40.0}
-    assert (series.by_kind(run), series.levels(run), series.staleness(run)) == ({}, {}, [])
-
-
-def test_levels_are_means_between_two_epochs(tmp_path):
-    (run,) = read([write(tmp_path / "run", servers("lambda", "async"))])
-    found = series.levels(run)
-    assert found["Lambdas"] == [(100, 200, 4), (200, 300, 4), (300, 400, 4)]
-    assert {mean for *_, mean in found["tensor tasks"]} == {6.0}
+    assert (series.by_kind(run), series.staleness(run)) == ({}, [])
 
 
 def test_staleness_is_a_share_of_all_gathers(tmp_path):

@@ -31,7 +31,6 @@ ALL = [
     "time",
     "scaling",
     "timeline",
-    "levels",
     "staleness",
     "links",
 ]

@@ -17,7 +17,6 @@ from graph_data.inspection.show import show
 from graph_data.options import Options
 from graph_data.prepare import prepare, resolve
 from run_coordinator.cli import add_arguments
-from siafu import extras
 from siafu.__main__ import main
 from siafu.config import Config
 from siafu.errors import ConfigError, DatasetError
@@ -330,33 +329,6 @@ def test_the_report_is_readable(saved, capsys):
 def test_a_graph_larger_than_memory_is_refused(saved, capsys):
     assert main(["prepare", "e.csv", "--features", "random:4", "--inspect", "--memory", "1MiB"]) == 2
     assert "e.csv?features=random:4: --inspect holds the graph in memory, about " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("ending", ["png", "svg"])
-def test_the_picture_has_the_size_it_should(ending, saved, capsys):
-    pytest.importorskip("matplotlib")
-    assert main(["prepare", "digits", "--inspect", "--plot", f"g.{ending}"]) == 0
-    content = (saved / f"g.{ending}").read_bytes()
-    if ending == "png":
-        assert content.startswith(b"\x89PNG")
-        assert (int.from_bytes(content[16:20]), int.from_bytes(content[20:24])) == (1800, 1110)
-    else:
-        assert all(title in content.decode() for title in ("digits", "Degrees", "Classes", "1,797 vertices"))
-
-
-@pytest.mark.parametrize("name", ["many classes", "multi-label", "no edge"])
-def test_every_kind_of_graph_can_be_drawn(name, tmp_path):
-    pytest.importorskip("matplotlib")
-    from graph_data.inspection import plot
-
-    plot.draw(inspect(random_graph(seed=3, **GRAPHS[name])), str(tmp_path / "g.svg"))
-    assert (tmp_path / "g.svg").stat().st_size > 10_000
-
-
-def test_without_matplotlib_the_extra_is_named(saved, capsys, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    assert main(["prepare", "e.csv", "--inspect", "--plot", "g.png"]) == 2
-    assert capsys.readouterr().err == f"siafu prepare: plots need matplotlib: {extras.install('plot')}\n"
 
 
 def test_thresholds_leave_a_good_graph_alone():

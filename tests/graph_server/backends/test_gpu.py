@@ -104,7 +104,7 @@ def test_weights_are_those_of_the_cpu_backend(name: str, dtype: str, tolerance: 
 
 
 def test_late_rows_and_bfloat16_are_those_of_the_cpu_backend(prepared: Any) -> None:
-    options = {"model.dtype": "float32", "model.rows": "bfloat16", "train.mode": "async", "train.stale_rows": "smooth"}
+    options = {"model.dtype": "float32", "model.rows": "bfloat16", "train.mode": "async"}
     losses = []
     for backend in ("cpu", "gpu"):
         run = Fleet(

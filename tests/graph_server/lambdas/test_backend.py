@@ -17,7 +17,6 @@ from graph_server.lambdas.backend import LambdaBackend
 from graph_server.lambdas.dispatch import Assign
 from graph_server.lambdas.out_of_memory import OUT_OF_MEMORY, Step, Thrift
 from graph_server.lambdas.shipping import Shipping
-from graph_server.lambdas.sizing import ENOUGH
 from graph_server.lambdas.throttle import FIRST_S, PATIENCE_S
 from graph_server.lambdas.workforce import LEAST_COHORT, LEAVE_S, START_S
 from lambda_funcs.desk import Desk
@@ -545,22 +544,6 @@ def test_cold_starts_are_counted_and_their_time_is_that_which_was_billed():
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 
-def measured(mode: str, prefetch: int) -> Rig:
-    """After tasks that took a worker 0.1 ms to compute and 100 ms in all, alone: far away, and small."""
-    config = CONFIG.replace({"train.mode": mode, "lambda.count": 1, "lambda.prefetch": prefetch})
-    run = Rig(backends.build(config, SPEC, 0, clock()))
-    run.workers["w0-0"] = Desk(HOME, TensorWorker(SPEC, "w0-0", lambda: 0.0))
-    for epoch in range(2 * ENOUGH):
-        run.hold = lambda send: send.to.role == "worker"
-        num_rows = ROWS * (1 + epoch % 3)
-        run.submit(task(0, num_rows=num_rows)._replace(id=TaskId(Lane.TRAIN, epoch, 0, 4)))
-        run.now += 0.1 + 1e-6 * num_rows
-        result = wire.TaskResult("train", epoch, 0, 4, 0, "w0-0", 0.0, 0.0001, {"dZ1": np.zeros((num_rows, 4))})
-        run.deliver(worker("w0-0"), Send(HOME, result))
-    run.tick(run.now + 1)
-    return run
-
-
 @pytest.mark.parametrize(("prefetch", "held"), [(0, INTERVALS), (2, 2), (4, 4)])
 def test_small_tasks_of_workers_far_away_travel_in_batches(prefetch: int, held: int):
     """Tasks wait, and their worker computes a thousandth of the time that they take there and back."""
@@ -584,17 +567,13 @@ def test_small_tasks_of_workers_far_away_travel_in_batches(prefetch: int, held: 
     assert sent == held
 
 
-@pytest.mark.parametrize(("mode", "parts"), [("pipe", 2), ("async", 1), ("no-pipe", 1)])
-def test_what_is_measured_decides_about_parts_only_where_no_bits_are_promised(mode: str, parts: int):
-    run = measured(mode, 0)
+@pytest.mark.parametrize("mode", ["pipe", "async", "no-pipe"])
+def test_long_tasks_travel_in_two_parts_where_anything_overlaps(mode: str):
+    config = CONFIG.replace({"train.mode": mode, "lambda.count": 1})
+    run = Rig(backends.build(config, SPEC, 0, clock()))
     run.submit(task(1, num_rows=2 * MIN_ROWS_PER_PART))
-    sent = [send.message for send in run.sent if isinstance(send.message, wire.Task) and send.message.interval == 1]
-    assert [message.num_parts for message in sent] == [parts]
-
-
-def test_usage_recommends_memory_once_something_is_known():
-    assert rig().backend.usage["recommended_memory_mb"] == 0
-    assert measured("async", 0).backend.usage["recommended_memory_mb"] == 128
+    sent = [send.message for send in run.sent if isinstance(send.message, wire.Task)]
+    assert [message.num_parts for message in sent] == [1 if mode == "no-pipe" else 2]
 
 
 # --- rule 6: memory ---------------------------------------------------------------------------------------------------
@@ -785,7 +764,7 @@ def test_a_worker_whose_times_are_no_numbers_crashes_no_controller():
     config = CONFIG.replace({"train.mode": "async", "lambda.count": 1})
     run = Rig(backends.build(config, SPEC, 0, clock()))
     run.hold = lambda send: send.to.role == "worker"
-    for epoch in range(2 * ENOUGH):
+    for epoch in range(20):
         run.submit(task(0)._replace(id=TaskId(Lane.TRAIN, epoch, 0, 4)))
         run.now += 0.1
         given = held_task(run, "w0-0")
@@ -795,7 +774,7 @@ def test_a_worker_whose_times_are_no_numbers_crashes_no_controller():
         run.deliver(worker("w0-0"), Send(HOME, result_of("w0-0", given, compute_s=0.01)))
     run.tick(run.now + 2)
     usage = run.backend.usage
-    assert usage["tasks"] == 2 * ENOUGH
+    assert usage["tasks"] == 20
     assert all(math.isfinite(value) for value in usage.values())
 
 

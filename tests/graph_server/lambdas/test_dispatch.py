@@ -374,17 +374,6 @@ def test_workers_at_work_and_with_nothing_to_do_are_counted():
     assert (core.num_busy, core.num_idle) == (0, 1)
 
 
-def test_it_is_known_how_long_a_worker_had_a_task_alone():
-    core = dispatcher(A, B)
-    core.pull("x", 1, 0)
-    assert core.alone_s(A, "x", 0, 5) == 5
-    assert core.alone_s(A, "x", 1, 5) is core.alone_s(B, "x", 0, 5) is core.alone_s(A, "y", 0, 5) is None
-    core.pull("x", 1, 6)  # B as well
-    assert core.alone_s(A, "x", 0, 7) is core.alone_s(B, "x", 0, 7) is None
-    core.result(A, "x", 0, 8)
-    assert core.alone_s(B, "x", 0, 9) is None  # it was not from the first
-
-
 # --- forget -----------------------------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from graph_server.lambdas.step_times import Timesheet, name_of
 from siafu.tasks import Kind, Lane
 
@@ -18,17 +16,7 @@ def test_seconds_add_up_by_kind_of_step_and_those_of_evaluations_together():
         (Lane.EVAL, Kind.AV, 16.0),
     ]:
         sheet.worked(name_of(lane, kind), seconds)
-    assert sheet.totals == {"graph_task_s": 0, "tensor_task_s": 0, "GA_s": 3, "AV_B_s": 4, "eval_s": 24}
-
-
-def test_tasks_are_integrated_over_time():
-    """graph   ..222221....
-    tensor  ..00333333..   from second 2 on"""
-    sheet = Timesheet()
-    for now, graph, tensor in [(2, 2, 0), (4, 2, 3), (7, 1, 3), (8, 0, 3), (10, 0, 0), (12, 0, 0)]:
-        sheet.watch(graph, tensor, now)
-    assert sheet.totals["graph_task_s"] == 2 * 2 + 3 * 2 + 1
-    assert sheet.totals["tensor_task_s"] == 3 * (10 - 4)
+    assert sheet.totals == {"GA_s": 3, "AV_B_s": 4, "eval_s": 24}
 
 
 def test_bytes_are_counted_by_lane_and_those_of_training_by_link():
@@ -54,5 +42,5 @@ def test_tensor_tasks_are_counted_by_lane():
 
 def test_totals_are_a_copy():
     sheet = Timesheet()
-    sheet.totals["graph_task_s"] = 1.0
-    assert sheet.totals["graph_task_s"] == pytest.approx(0)
+    sheet.totals["GA_s"] = 1.0
+    assert sheet.totals == {}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph_server.buffers import PublishedSlot, StalePolicy
+from graph_server.buffers import PublishedSlot
 from graph_server.operators import Setting, build
 from graph_server.operators.attention import RecordStore
 from siafu import models, ops
@@ -125,7 +125,7 @@ class Layer:
                 assert not any(value.shape[1] == HEADS * WIDTH for value in sent.values())  # rows never leave
                 rows |= self.model.run(step, sent, {}, epoch=EPOCH, lane=self.lane).rows
             else:
-                rows |= self.operator.gather(step, slot, 0, self.n, EPOCH, rows, 1.0)
+                rows |= self.operator.gather(step, slot, 0, self.n, EPOCH, rows)
         return rows
 
 
@@ -228,54 +228,5 @@ def test_both_placements_give_the_same_numbers(dtype, tolerance):
         np.testing.assert_allclose(other[name], one[name], rtol=0, atol=4 * tolerance * scale, err_msg=name)
 
 
-def test_dropped_gradient_rows_are_made_up_for():
-    shard = cut(random_graph(6), 1)[0]
-    layer = Layer(shard, spec_of())
-    (scatter,), (step,) = layer.steps(Kind.SC_B), layer.steps(Kind.GA_B)
-    slot = layer.slot(scatter, layer.dZ, layer.t, layer.log_total, layer.delta)
-    rows = {"T0": layer.own(layer.T), "s0": layer.own(layer.s)}
-    once, thrice = (layer.operator.gather(step, slot, 0, layer.n, EPOCH, rows, share) for share in (1.0, 3.0))
-    for name in ("dT0", "ds0"):
-        close(thrice[name], 3 * once[name])
-
-
 def close(found: Array, expected: Array) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-
-
-# --- rows that are dropped --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("size", [1.0, 3000.0])
-def test_records_that_are_dropped_add_nothing_however_large_scores_are(size: float, dtype: str):
-    #  where zeros stood for them, coefficients were e^s: infinite for large scores, and 0 times it is NaN
-    (shard,) = cut(random_graph(3, weighted=False), 1)
-    layer = Layer(shard, spec_of(attn_dropout=0.0, dtype=dtype))
-    (scatter,), (gather,) = layer.steps(Kind.SC_B), layer.steps(Kind.GA_B)
-    half, real = layer.n // 2, np.dtype(dtype)
-    places: dict[int, Any] = {0: slice(0, half), 1: slice(half, layer.n)}
-    s = np.abs(layer.s) * size
-    records = np.concatenate([layer.dZ, layer.t, s.max() + layer.log_total, layer.delta], axis=1)[layer.shard.vertices]
-    rows = {"T0": layer.own(layer.T).astype(real), "s0": layer.own(s).astype(real)}
-
-    def gathered(slot: PublishedSlot) -> dict[str, Array]:
-        slot.write(0, EPOCH, records[:half].astype(real))
-        return layer.operator.gather(gather, slot, 0, layer.n, EPOCH, rows, 1.0)
-
-    nothing = layer.operator.nothing(scatter)
-    store = layer.operator.store(scatter, layer.n)
-    dropped = PublishedSlot(store, places, StalePolicy("drop"), nothing=nothing)
-    dropped.write(1, EPOCH - 1, records[half:].astype(real))
-    made = gathered(dropped)
-    # The same of a vertex that nothing was ever multiplied with: coefficients of e^-1e9.
-    far = records[half:].copy()
-    far[:, : -3 * HEADS], far[:, -2 * HEADS : -HEADS] = 0, 1e9
-    other = PublishedSlot(layer.operator.store(scatter, layer.n), places)
-    other.write(1, EPOCH, far.astype(real))
-    expected = gathered(other)
-    assert set(made) == {"dT0", "ds0"}
-    for name, values in made.items():
-        assert np.isfinite(values).all()
-        assert np.abs(values).max() > 0
-        np.testing.assert_allclose(values, expected[name], rtol=1e-6, atol=1e-12)

@@ -11,8 +11,7 @@ import pytest
 from sklearn.metrics import classification_report, log_loss, roc_auc_score
 
 import siafu
-from graph_data.inspection import plot
-from run_coordinator.evaluate import Evaluation, of
+from run_coordinator.evaluate import Evaluation, of, picture
 from run_coordinator.evaluate import cli as evaluate_cli
 from run_coordinator.evaluate.scores import BINS, calibrated, error_of
 from run_coordinator.predict.predictions import Predictions
@@ -128,7 +127,7 @@ def test_a_picture_is_drawn_of_few_and_of_many_classes(count: int, tmp_path: Pat
     p = RNG.dirichlet(np.ones(count), N)
     names = tuple(f"class {'x' * 30} {i}" for i in range(count))
     found = of(predictions("probabilities", p, p.argmax(1), true, class_names=names), "test")
-    plot.save(found.plot(), str(tmp_path / "it.png"))
+    picture.save(found.plot(), str(tmp_path / "it.png"))
     assert (tmp_path / "it.png").stat().st_size > 10_000
 
 

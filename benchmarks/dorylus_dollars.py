@@ -1,6 +1,8 @@
 """What Dorylus published (Thorpe et al., OSDI 2021), counted again: ``dorylus.csv`` has the times and dollars of its
 Table 4, ``dorylus_systems.csv`` those of its Table 5, to a lower accuracy.
 
+    python -m benchmarks.dorylus_dollars [--json]
+
 1. A line's CPU and GPU dollars are servers x price x time: its authors counted no parameter servers, disks or traffic.
 2. What its Lambdas cost is not published. Implied: the dollars of the line less those of its CPU servers for as long.
 3. GPUs of today: how many times slower than the paper's V100 a server with one of them may be, for the value of the
@@ -9,16 +11,23 @@ Table 4, ``dorylus_systems.csv`` those of its Table 5, to a lower accuracy.
 
 from __future__ import annotations
 
+import argparse
 import csv
-from collections.abc import Iterator
+import json
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Column, Table
+
 from cost_planner.value import break_even, value
 from siafu.pricing import prices
 from siafu.pricing.prices import Instance
+from siafu.progress import dollars
 
 FILE = Path(__file__).with_name("dorylus.csv")
 SYSTEMS = Path(__file__).with_name("dorylus_systems.csv")
@@ -118,3 +127,61 @@ def _slowdown(line: Published, name: str) -> float:
 
 def _usd(machine: Instance, count: int, seconds: float) -> float:
     return count * machine.usd_per_hour * seconds / HOUR_S
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    found = {
+        "paper": "Dorylus (Thorpe et al., OSDI 2021), Tables 4 and 5",
+        "rows": [recounted(line) for line in published()],
+        "systems": list(systems()),
+        "prices": prices_used(),
+    }
+    if args.json:
+        print(json.dumps(found))
+    else:
+        _show(found)
+    return 0
+
+
+def _show(found: dict[str, Any]) -> None:
+    console = Console(markup=False, width=None if Console().is_terminal else 120)
+    younger = list(YOUNGER)
+    heads = (
+        "CPU",
+        "GPU",
+        "Lambda",
+        "of it\nLambdas",
+        "value\n/ CPU",
+        "value\n/ GPU",
+        *(name.replace(".", "\n.") for name in younger),
+    )
+    lines = Table(Column(no_wrap=True), *heads, title=found["paper"])
+    for row in found["rows"]:
+        slower = [f"{row['break_even_slowdown'][name]:.2f}x" for name in younger]
+        usd = [dollars(row[key]) for key in ("cpu_usd", "gpu_usd", "lambda_usd", "implied_lambda_usd")]
+        lines.add_row(row["name"], *usd, f"{row['value_vs_cpu']:.2f}", f"{row['value_vs_gpu']:.2f}", *slower)
+    console.print(lines)
+    console.print("Lambdas: those of the line's dollars that its servers do not explain. " + _slower(found, younger))
+    others = Table("to a lower accuracy", "system", "seconds", "dollars", "Dorylus' value / its own")
+    for row in found["systems"]:
+        amounts = (f"{row['seconds']:.0f}", dollars(row["usd"]), f"{row['dorylus_value_vs']:.2f}")
+        others.add_row(row["name"], row["system"], *amounts)
+    console.print(others)
+    region, as_of = {(price["region"], price["as_of"]) for price in found["prices"].values()}.pop()
+    hourly = ", ".join(f"{name} ${price['usd_per_hour']:g}" for name, price in found["prices"].items())
+    console.print(f"dollars an hour in {region} on {as_of}: {hourly}")
+
+
+def _slower(found: dict[str, Any], names: Sequence[str]) -> str:
+    alone = " and ".join(f"{found['prices'][name]['slowdown']:.2f}x for {name}" for name in names)
+    return (
+        f"{', '.join(names)}: how many times the V100's time as many of them may take for the Lambdas' value; for the "
+        f"V100's own value it is {alone}."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

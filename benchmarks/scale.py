@@ -1,6 +1,6 @@
 """Scale on paper: what a graph far too large for this machine would take of servers, links and quotas.
 
-    python -m cost_planner.scale
+    python -m benchmarks.scale
 
 docs/scale.md shows the tables and reads them; a test compares. Everything is the planner's
 (``siafu plan --vertices 65.6M --edges 3.6B ...``), except that ghosts are an upper bound: the crossing edges of a
@@ -17,6 +17,7 @@ from cost_planner import memory
 from cost_planner.memory import GIB
 from cost_planner.plan import cores, graphs, quotas
 from cost_planner.plan.asked import Asked
+from cost_planner.plan.assumptions import EXAMINED_SERVERS
 from cost_planner.plan.bounds import Floors
 from cost_planner.plan.epochs import Epochs
 from cost_planner.plan.options import S3_BYTES_PER_S, Catalogue, Option
@@ -29,7 +30,7 @@ from siafu.tasks import TENSOR_KINDS
 
 #: As in Dorylus (OSDI'21), table 1 and its configuration files: random features and labels, two layers.
 SOURCE, HIDDEN = "synthetic:friendster", 48
-SERVERS, PARAM_SERVERS, INTERVALS, LAMBDAS, MEMORY_MB = 32, 4, 100, 1000, 192
+SERVERS, PARAM_SERVERS, INTERVALS, LAMBDAS, MEMORY_MB = EXAMINED_SERVERS, 4, 100, 1000, 192
 #: So many that the burst of a link hardly counts.
 EPOCHS = 1000
 #: From Parquet, streamed, under 6 GiB: measured on 2 cores of an AMD EPYC (Zen 5), November 2026.

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cost_planner import memory, scale
+from benchmarks import scale
+from benchmarks.scale import SETTINGS
+from cost_planner import memory
 from cost_planner.plan import cores, quotas
 from cost_planner.plan.bounds import CORES, LINKS, Floors
-from cost_planner.scale import SETTINGS
 
 DOCUMENT = Path(__file__).parents[2] / "docs/scale.md"
 HALF = SETTINGS[1].option
@@ -19,7 +20,7 @@ def test_the_document_shows_what_is_computed_here(capsys: pytest.CaptureFixture[
     assert scale.main() == 0
     text = DOCUMENT.read_text()
     for table in capsys.readouterr().out.strip().split("\n\n"):
-        assert table in text, "docs/scale.md is out of date: put in what python -m cost_planner.scale prints"
+        assert table in text, "docs/scale.md is out of date: put in what python -m benchmarks.scale prints"
 
 
 def test_with_enough_environments_the_lambdas_are_no_longer_the_slowest():

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from cost_planner.value import break_even, paper, value
-from siafu.__main__ import main
+from benchmarks import dorylus_dollars
+from cost_planner.value import break_even, value
 
-LINES = list(paper.published())
-ROWS = {line.name: paper.recounted(line) for line in LINES}
+LINES = list(dorylus_dollars.published())
+ROWS = {line.name: dorylus_dollars.recounted(line) for line in LINES}
 
 
 def test_value_is_one_over_time_and_money():
@@ -51,7 +51,7 @@ def test_what_lambdas_cost_and_are_worth(name, implied, vs_cpu, vs_gpu):
 def test_younger_gpus_that_are_so_much_slower_have_the_value_of_the_lambdas(line):
     for name, slowdown in ROWS[line.name]["break_even_slowdown"].items():
         seconds = slowdown * line.gpu_s
-        usd = line.servers * paper.instance(name).usd_per_hour * seconds / 3600
+        usd = line.servers * dorylus_dollars.instance(name).usd_per_hour * seconds / 3600
         assert value(seconds, usd) == pytest.approx(value(line.lambda_s, line.lambda_usd))
 
 
@@ -60,22 +60,22 @@ def test_break_even_slowdowns_as_they_are_today():
     found = {name: row["break_even_slowdown"] for name, row in ROWS.items()}
     assert found["GCN Reddit-small"] == pytest.approx({"g4dn.xlarge": 4.711, "g6.xlarge": 3.809}, abs=1e-3)
     assert found["GCN Friendster"] == pytest.approx({"g4dn.xlarge": 1.227, "g6.xlarge": 0.992}, abs=1e-3)
-    assert paper.prices_used()["g4dn.xlarge"]["slowdown"] == pytest.approx(2.412, abs=1e-3)
+    assert dorylus_dollars.prices_used()["g4dn.xlarge"]["slowdown"] == pytest.approx(2.412, abs=1e-3)
 
 
 def test_other_systems_as_the_paper_says_in_words():
     """17.7 times the value of DGL's sampling and 8.6 times AliGraph's on Amazon."""
-    found = {(row["name"], row["system"]): row["dorylus_value_vs"] for row in paper.systems()}
+    found = {(row["name"], row["system"]): row["dorylus_value_vs"] for row in dorylus_dollars.systems()}
     assert found["Amazon", "DGL (sampling)"] == pytest.approx(17.7, abs=0.1)
     assert found["Amazon", "AliGraph"] == pytest.approx(8.6, abs=0.05)
     assert found["Amazon", "Dorylus"] == 1.0
 
 
-def test_verb_prints_json_and_a_table(capsys):
-    assert main(["value", "--paper", "dorylus", "--json"]) == 0
+def test_it_prints_json_and_a_table(capsys):
+    assert dorylus_dollars.main(["--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in said["rows"]] == list(ROWS)
-    assert main(["value", "--paper", "dorylus"]) == 0
+    assert dorylus_dollars.main([]) == 0
     shown = capsys.readouterr().out
     assert "GCN Reddit-small" in shown
     assert "2026-07-20" in shown
