@@ -17,7 +17,7 @@ from siafu.sparse import Array
 
 SAMPLED_EDGES: Final = 1 << 22
 L2_BYTES, L3_BYTES = 1 << 20, 32 << 20
-# 64 values of float32; where they exceed L3, tables are cut into tiles (siafu.kernels.rows)
+# 64 values of float32, or fewer where they exceed L3: tables were cut into such tiles when the model was fitted
 ROW_BYTES, LINE_BYTES = (256, 64)
 TILE_SHARE: Final = 0.6
 INTERVALS: Final = 32  # of a partition, to count crossing edges: what the paper's servers have, about
@@ -76,7 +76,7 @@ def locality(sample: Sample, order: Array) -> Locality:
 
 
 def _row_bytes(n: int) -> int:
-    """Of one row as a table of ``n`` rows keeps it: the widest tile that stays in L3."""
+    """Of one row as the tables had it that the model was fitted to: the widest tile that stays in L3."""
     room = int(TILE_SHARE * L3_BYTES) // (LINE_BYTES * max(1, n))
     return min(ROW_BYTES, LINE_BYTES << (room.bit_length() - 1)) if room else ROW_BYTES
 

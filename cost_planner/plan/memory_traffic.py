@@ -3,8 +3,8 @@
 1. All cores of a server share its memory's bandwidth: an epoch takes at least these bytes divided by it.
 2. A gather reads an index for each edge, and a neighbour's row for each edge whose row no cache holds. Neighbours are
    taken to lie anywhere in the table: an order with locality (``--order``) reads less.
-3. Rows are gathered in tiles of columns where a cache line of every row fits the last-level cache
-   (``siafu.kernels.rows``): then no row is read twice. A smaller share of a larger table stays in the cache.
+3. Rows are gathered in tiles of columns (``siafu.kernels.rows``). If a tile of every row fits the last-level cache, no row
+   is read twice. A smaller share of a larger table stays in the cache.
 4. A Scatter reads and writes the rows that it copies. A tensor task reads and writes its operands once, in an
    environment on the same machine too.
 """
@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from siafu.kernels.rows import LINE_BYTES, TILE_SHARE
+from siafu.kernels.rows import LINE_BYTES, PAIR_LINES
 
 #: Of an edge in CSR: the other end.
 INDEX_BYTES = 4
+#: Of the last-level cache, what the rows of a tile may fill: indices and results pass through it as well.
+TILE_SHARE = 0.6
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Bandwidth:
 
     def _missed(self, table_rows: float, row_bytes: float) -> float:
         """Bytes of a neighbour's row that come from memory, on the mean (rule 3), at the rate of rows in order."""
-        if table_rows * min(row_bytes, LINE_BYTES) <= TILE_SHARE * self.cache_bytes:
+        if table_rows * min(row_bytes, PAIR_LINES * LINE_BYTES) <= TILE_SHARE * self.cache_bytes:
             return 0.0
         share = max(0.0, 1 - self.cache_bytes / (table_rows * row_bytes))
         return share * max(row_bytes, LINE_BYTES) / self.random_share

@@ -174,7 +174,8 @@ Pass pass_of(const Call& c, int first, int end, std::vector<int32_t>& head_of) {
   p.leaned_total = c.leaned_total ? c.leaned_total + head : nullptr;
   p.value_bytes = value_bytes;
   p.loose = (reinterpret_cast<intptr_t>(p.rows) | p.row_bytes) % LINE != 0 && columns * value_bytes > LINE / 2;
-  p.ahead = columns * value_bytes > 4 * LINE ? 16 : 48;
+  p.far = c.num_columns * columns * value_bytes > siafu::FAR_BYTES;
+  p.ahead = p.far ? 24 : columns * value_bytes > 4 * LINE ? 16 : 48;
   set_dropout(c, head, p);
   return p;
 }

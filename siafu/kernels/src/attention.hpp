@@ -32,7 +32,8 @@ struct Pass {
   int bits16, own_bits16;
   int mode, heads, padded_heads, columns, width, add_self;
   int few, many_heads;  // whether the call has FEW_COLUMNS or fewer, of one or two heads; whether it has more heads than two
-  int ahead, loose, value_bytes;  // edges to fetch ahead; whether rows begin anywhere in a cache line; of a column
+  int ahead, far;          // edges to fetch ahead; whether into the second-level cache
+  int loose, value_bytes;  // whether rows begin anywhere in a cache line; of a column
   int cut;                        // columns of the first head that earlier passes had
   const int32_t* head_of;         // [columns + PAD]
   float slope;

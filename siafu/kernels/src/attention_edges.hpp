@@ -79,7 +79,10 @@ struct Stream {
     const char *at = row_of(p, column), *marks = scores_of(p, column);
     row[next & MASK] = at, scores[next & MASK] = marks;
     ++next;
-    each<LINES>([&](auto i) SIAFU_LAMBDA { __builtin_prefetch(at + i.value * LINE); });
+    if (p.far)
+      each<LINES>([&](auto i) SIAFU_LAMBDA { __builtin_prefetch(at + i.value * LINE, 0, 2); });
+    else
+      each<LINES>([&](auto i) SIAFU_LAMBDA { __builtin_prefetch(at + i.value * LINE); });
     if (p.loose) __builtin_prefetch(at + p.columns * p.value_bytes - 1);
     if (drops) __builtin_prefetch(id_of(p, column));
     __builtin_prefetch(marks);

@@ -61,6 +61,7 @@ struct Shared {
           s.ghosts = at(g.ghosts, s.first, bytes) - g.num_base * g.ghosts.row_bytes;
           s.ghost_bytes = g.ghosts.row_bytes;
         }
+        s.far = g.num_columns * s.vectors * lanes * bytes > FAR_BYTES;
         s.prefetch = g.prefetch >= 0 ? g.prefetch : edges_ahead(s.vectors * lanes * bytes);
         strips.push_back(s);
       }

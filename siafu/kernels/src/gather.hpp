@@ -46,6 +46,7 @@ struct Strip {
   int64_t count;    // values of the last vector that are stored
   int64_t vectors;
   int64_t prefetch;  // edges ahead; 0 close to the end of the edges
+  bool far;          // the rows are more than the second-level cache holds, and are fetched into that one
 };
 
 constexpr int MAX_VECTORS = 8;

@@ -242,7 +242,10 @@ struct Kernel {
   __attribute__((always_inline)) static void fetch(const Strip& s, int64_t column) {
     const bool ghost = LAYOUT != PACKED_ALONE && column >= s.num_base;
     const char* row = (ghost ? s.ghosts : s.base) + column * (ghost ? ghost_bytes(s) : base_bytes(s));
-    for (int at = 0; at < NUM_BYTES; at += 64) __builtin_prefetch(row + at);
+    if (s.far)
+      for (int at = 0; at < NUM_BYTES; at += 64) __builtin_prefetch(row + at, 0, 2);
+    else
+      for (int at = 0; at < NUM_BYTES; at += 64) __builtin_prefetch(row + at);
   }
 
   static Vector load(const char* row, int k, const Strip& s) {

@@ -209,9 +209,9 @@ def test_a_plan_is_never_faster_than_its_links():
 
 
 def test_rows_that_no_cache_holds_come_from_memory():
-    """By hand: 1,000 edges of 256 bytes a row; caches of all rows' lines, of half the table, and of none."""
+    """By hand: 1,000 edges of 256 bytes a row; caches of a pair of lines of all rows, of half the table, and of none."""
     table, row, sums = 10_000, 256, 100 * 256
-    tiled = Bandwidth(cache_bytes=64 * table / 0.6).gathered(1_000, 100, table, row, 256)
+    tiled = Bandwidth(cache_bytes=128 * table / 0.6).gathered(1_000, 100, table, row, 256)
     half = Bandwidth(cache_bytes=table * row / 2 * (64 / 256)).gathered(1_000, 100, table, row, 256)
     none = Bandwidth(cache_bytes=0).gathered(1_000, 100, table, row, 256)
     assert tiled == 4 * 1_000 + sums

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from siafu.kernels import Table, from_bfloat16, rows, to_bfloat16
+from siafu.kernels.rows import stored_type
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 from tests.siafu.kernels.test_gather import TABLES, TOLERANCE, random_rows
 
@@ -18,7 +19,7 @@ def isa(request):
 
 @pytest.fixture(params=[False, True], ids=["whole rows", "tiles"])
 def small_cache(request, monkeypatch):
-    """Tables of 100 rows have tiles of one cache line each."""
+    """Tables of 100 rows have tiles of two cache lines each."""
     if request.param:
         monkeypatch.setattr(rows, "L3_BYTES", 200 * 64)
 
@@ -76,14 +77,25 @@ def test_instruction_sets_store_the_same_bits():
         assert all(np.array_equal(stored[0], other) for other in stored[1:])
 
 
-def test_a_tile_fills_no_more_than_its_share_of_the_cache(small_cache):
-    table = Table(100, 200)
-    assert table.tile in (16, 64)
-    assert table.nbytes == 4 * 100 * (208 if table.tile == 16 else 256)
-    # where not even a line per row stays in the cache, tiles are as wide as may be
-    assert Table(10_000, 200).tile == 64
-    assert Table(10_000, 200, "bfloat16").tile == 64
-    assert Table(10_000, 41).tile == 48
+@pytest.mark.parametrize(
+    ("num_rows", "width", "dtype", "tile"),
+    [
+        (10, 200, "float32", 64),  # 8 KB of the 16 that a small table may have
+        (100, 200, "float32", 32),  # a pair of lines
+        (100, 200, "float64", 16),
+        (100, 200, "bfloat16", 64),
+        (10_000, 64, "float32", 32),
+        (10_000, 41, "float32", 48),  # padded to four lines, three would be more
+        (10_000, 41, "bfloat16", 64),
+    ],
+)
+def test_large_tables_are_tiled_in_pairs_of_lines(
+    monkeypatch: pytest.MonkeyPatch, num_rows: int, width: int, dtype: str, tile: int
+):
+    monkeypatch.setattr("siafu.kernels.rows.L3_BYTES", 64 << 10)
+    table = Table(num_rows, width, dtype)
+    assert table.tile == tile
+    assert table.nbytes == num_rows * -(-width // tile) * tile * np.dtype(stored_type(dtype)).itemsize
 
 
 def test_short_rows_are_not_padded_to_a_line():
