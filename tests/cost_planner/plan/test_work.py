@@ -209,7 +209,7 @@ def test_a_plan_is_never_faster_than_its_links():
 
 
 def test_rows_that_no_cache_holds_come_from_memory():
-    """By hand: 1,000 edges of 256 bytes a row; caches of a pair of lines of all rows, of half the table, and of none."""
+    """By hand: 1,000 edges of 256 bytes a row; caches of two lines of all rows, of half the table, and of none."""
     table, row, sums = 10_000, 256, 100 * 256
     tiled = Bandwidth(cache_bytes=128 * table / 0.6).gathered(1_000, 100, table, row, 256)
     half = Bandwidth(cache_bytes=table * row / 2 * (64 / 256)).gathered(1_000, 100, table, row, 256)
