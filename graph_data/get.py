@@ -6,8 +6,6 @@ import argparse
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
@@ -23,7 +21,7 @@ from graph_data.published import OGB, PublishedFile, PublishedGraph, graphs
 from graph_data.sources.names import DATA_VARIABLE, data_folders, resolve
 from siafu import extras
 from siafu.errors import ConfigError, DownloadError
-from siafu.locks import locked
+from siafu.locks import lock_in
 from siafu.parser import offer
 from siafu.streams import say
 
@@ -103,24 +101,30 @@ def _fetch(graph: PublishedGraph) -> Path:
     """NAME.npz in the data folder; no half of it is left there."""
     folder = data_folders()[0]
     target = folder / f"{graph.name}.npz"
-    with _alone(folder / f".get-{graph.name}") as draft:
-        if target.is_file():  # while we waited, another process has fetched it, and removed the draft
-            return target
-        count = f"{len(graph.files)} files" if len(graph.files) > 1 else "1 file"
-        size = f"{graph.nbytes / 1e6:.1f} MB, " if graph.nbytes else ""
-        say(f"{graph.name}: {count}, {size}from {graph.repository}, licence {graph.licence}")
-        with _progress() as progress:
-            for file in graph.files:
-                if not (draft / file.name).is_file():
-                    _fetch_file(file, draft, progress, graph.name)
-        found = resolve(str(draft / graph.files[0].name)).load()
-        converted = draft / "converted"
-        shutil.rmtree(converted, ignore_errors=True)
-        convert(replace(found, name=graph.name), "npz", converted)
-        os.replace(converted / target.name, target)
-        say(f"{graph.name}: {counts_of(found).line()}; verified by {graph.verified_by}")
-    shutil.rmtree(draft)
+    draft = folder / f".get-{graph.name}"
+    lock = lock_in(draft, wait=True)
+    assert lock is not None
+    with lock:
+        if not target.is_file():  # else another process has fetched it while we waited
+            _fetch_into(draft, graph, target)
+        shutil.rmtree(draft, ignore_errors=True)  # who begins to wait just now may hold a new lock in it
     return target
+
+
+def _fetch_into(draft: Path, graph: PublishedGraph, target: Path) -> None:
+    count = f"{len(graph.files)} files" if len(graph.files) > 1 else "1 file"
+    size = f"{graph.nbytes / 1e6:.1f} MB, " if graph.nbytes else ""
+    say(f"{graph.name}: {count}, {size}from {graph.repository}, licence {graph.licence}")
+    with _progress() as progress:
+        for file in graph.files:
+            if not (draft / file.name).is_file():
+                _fetch_file(file, draft, progress, graph.name)
+    found = resolve(str(draft / graph.files[0].name)).load()
+    converted = draft / "converted"
+    shutil.rmtree(converted, ignore_errors=True)
+    convert(replace(found, name=graph.name), "npz", converted)
+    os.replace(converted / target.name, target)
+    say(f"{graph.name}: {counts_of(found).line()}; verified by {graph.verified_by}")
 
 
 def _fetch_file(file: PublishedFile, draft: Path, progress: Progress, name: str) -> None:
@@ -141,15 +145,6 @@ def _progress() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True, markup=False)
     return Progress(*columns, console=console, disable=not console.is_terminal)
-
-
-@contextmanager
-def _alone(draft: Path) -> Iterator[Path]:
-    """The folder of a download, made if it is missing, while no other process fetches into it."""
-    draft.mkdir(parents=True, exist_ok=True)
-    with (draft / "lock").open("w") as lock:
-        locked(lock, wait=True)
-        yield draft
 
 
 def _fetch_by_ogb(name: str) -> str:

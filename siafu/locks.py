@@ -7,8 +7,12 @@ processes that use one folder disturb each other.
 from __future__ import annotations
 
 import fcntl
-from typing import IO
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Final
 
+LOCK: Final = "lock"  # the file in a folder that is one process's
 SHARED, EXCLUSIVE = fcntl.LOCK_SH, fcntl.LOCK_EX
 
 
@@ -22,3 +26,25 @@ def locked(file: int | IO[str], kind: int = EXCLUSIVE, *, wait: bool = False) ->
     except OSError:
         return True
     return True
+
+
+def lock_in(folder: Path, *, wait: bool = False) -> IO[str] | None:
+    """A folder, made if it is missing, for this process alone until the file ``LOCK`` in it, which is returned, is
+    closed. None if it is another's; ``wait``: until it is not. Who has it may delete it: those who wait make it anew.
+
+    Raises: OSError if it cannot be written.
+    """
+    path = folder / LOCK
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            file = path.open("w")
+        except FileNotFoundError:  # deleted just now
+            continue
+        if not locked(file, wait=wait):
+            file.close()
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()  # of a folder that is no more

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from siafu.errors import DatasetError
-from siafu.locks import locked
+from siafu.locks import LOCK, lock_in
 
-STATE, LOCK = "state.json", "lock"
+STATE = "state.json"
 Say = Callable[[str], None]
 
 
@@ -31,12 +31,10 @@ class Work:
 
     def __enter__(self) -> Work:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / LOCK).open("w")
+            lock = lock_in(self.folder)
         except OSError as error:
             raise DatasetError(f"{self.folder}: cannot be written: {error.strerror}") from None
-        if not locked(lock):
-            lock.close()
+        if lock is None:
             raise DatasetError(f"{self.folder}: another process is preparing there")
         self._lock = lock
         self._load()
@@ -45,7 +43,7 @@ class Work:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._lock is not None
         if kind is None:
-            shutil.rmtree(self.folder)
+            shutil.rmtree(self.folder, ignore_errors=True)  # who begins just now may hold a new lock in it
         self._lock.close()
 
     def path(self, name: str) -> Path:
