@@ -376,6 +376,13 @@ def test_a_lost_connection_that_was_billed_is_no_refusal():
     assert controller(run).workers == ["w0-1"]
 
 
+def test_an_environment_that_dies_before_it_pulls_is_no_refusal_although_it_was_not_billed():
+    run = starting(rig())
+    run.end("w0-0", "Runtime.ExitError", billed_ms=0)
+    usage = controller(run).usage
+    assert (usage["refused"], usage["lost_workers"]) == (0, 1)
+
+
 def test_a_worker_whose_invocation_has_ended_for_us_is_told_to_leave():
     run = starting(rig(count=1))
     run.do(run.backend.handle(worker("w0-7"), wire.Pull("w0-7", 2), run.now))
