@@ -20,6 +20,7 @@ import numpy as np
 from cost_planner import reach
 from siafu import allotment, models, views
 from siafu.config import Config
+from siafu.kernels.rows import row_bytes
 from siafu.machine import num_environments, num_threads
 from siafu.models import Model, ModelSpec
 from siafu.shards import Manifest, PartitionEntry
@@ -39,7 +40,6 @@ MB, GIB = 1_000_000, 2**30
 INTERPRETER_BYTES = {GRAPH_SERVERS: 37 * MB, PARAM_SERVERS: 22 * MB, LAMBDAS: 21 * MB, LAUNCHER: 40 * MB}
 #: Libraries, mapped by all processes and counted once, in equal shares: measured.
 LIBRARY_BYTES = 22 * MB
-LINE_BYTES = 64  # rows of a table are padded to cache lines
 #: Of the table that layer 0 is gathered from, and of rows that are converted together (graph_server.layer_zero).
 AGGREGATE_BLOCK_BYTES, CONVERTED_BYTES = 256 << 20, 16 << 20
 #: Of the columns that the words of a vertex's neighbours would fill if they were drawn at random, the share that they
@@ -214,10 +214,7 @@ def table_bytes(config: Config, model: Model, entry: PartitionEntry, programs: d
         for slot, pc in program.publisher.items():
             backward = program[pc].backward
             num_rows = entry.vertices + (entry.ghosts_out if backward else entry.ghosts_in)
-            row_bytes = model.width(slot) * stored
-            if row_bytes > LINE_BYTES // 2:
-                row_bytes = -(-row_bytes // LINE_BYTES) * LINE_BYTES
-            total += num_rows * row_bytes
+            total += num_rows * row_bytes(num_rows, model.width(slot), stored)
     return total
 
 

@@ -62,6 +62,8 @@ THROTTLES: dict[str, tuple[Next, str]] = {
     "ConcurrentSnapshotCreateLimitExceeded": (Next.BACK_OFF, "too many snapshots are being made at a time"),
 }
 
+_NO_RIGHT = (Next.FAIL, "the credentials lack this right: docs/aws-policy.json has all that siafu needs")
+
 #: Code of a refusal -> what to do and why.
 REFUSALS: dict[str, tuple[Next, str]] = {
     THROTTLED: (Next.BACK_OFF, "throttled, and no reason that is known"),
@@ -113,11 +115,8 @@ REFUSALS: dict[str, tuple[Next, str]] = {
     "UnauthorizedSSOTokenError": (Next.FAIL, "the AWS login has expired: run aws sso login"),
     "LoginRefreshRequired": (Next.FAIL, "the AWS login has expired: run aws login"),
     "LoginTokenLoadError": (Next.FAIL, "the AWS login has expired: run aws login"),
-    "AccessDeniedException": (
-        Next.FAIL,
-        "the credentials lack this right: docs/aws-policy.json has all that siafu needs",
-    ),
-    "AccessDenied": (Next.FAIL, "the credentials lack this right: docs/aws-policy.json has all that siafu needs"),
+    "AccessDeniedException": _NO_RIGHT,
+    "AccessDenied": _NO_RIGHT,
     "UnrecognizedClientException": (Next.FAIL, "AWS does not know these credentials: check profile and region"),
     "InvalidClientTokenId": (Next.FAIL, "AWS does not know these credentials: check profile and region"),
     "InvalidSignatureException": (

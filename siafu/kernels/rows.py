@@ -202,13 +202,18 @@ def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     return fallback.from_bfloat16(bits)
 
 
+def row_bytes(num_rows: int, width: int, itemsize: int) -> int:
+    """What a row of a table takes, over all tiles and with their padding."""
+    tile = _tile(num_rows, width, itemsize)
+    return -(-width // tile) * tile * itemsize
+
+
 def _tile(num_rows: int, width: int, itemsize: int) -> int:
     """Values in a row of a tile: of a small table up to WIDEST_TILE, else a pair of cache
     lines; padded to whole lines if longer than half of one."""
-    row_bytes = width * itemsize
-    if row_bytes <= LINE_BYTES // 2:
+    if width * itemsize <= LINE_BYTES // 2:
         return _next_power(width)
-    lines = -(-row_bytes // LINE_BYTES)
+    lines = -(-width * itemsize // LINE_BYTES)
     if num_rows * lines * LINE_BYTES <= SMALL_SHARE * L3_BYTES:
         lines = -(-min(width, WIDEST_TILE) * itemsize // LINE_BYTES)
     elif lines > ODD_LINES:

@@ -103,6 +103,17 @@ def test_bfloat16_rows_take_half():
     assert tables == [3 * 100_000 * 3 * 64, 3 * 100_000 * 2 * 64]
 
 
+def test_rows_are_counted_as_tables_lay_them_out(monkeypatch: pytest.MonkeyPatch):
+    """80 columns take two tiles of four cache lines, or three of two in a table that is large for a cache; 40 three."""
+    lines = []
+    for cache_bytes in (1 << 30, 1 << 20):
+        monkeypatch.setattr("siafu.kernels.rows.L3_BYTES", cache_bytes)
+        found = predict(config(model__name="sage", model__hidden="80", model__layers="3"), manifest(), cores=2)
+        lines.append(part(found, GRAPH_SERVERS, "published rows") / (100_000 * 64))
+    hidden, classes = 3, 3  # tables
+    assert lines == [hidden * 8 + classes * 3, hidden * 6 + classes * 3]
+
+
 def test_a_bag_of_words_stays_sparse_until_it_fills_a_quarter():
     few, many = (predict(config(), manifest(features=8000, sparse=words), cores=2) for words in (30, 400))
     assert part(few, GRAPH_SERVERS, "layer 0's aggregate") < 100_000 * 8000 * 4 / 4

@@ -1,5 +1,6 @@
-// Whether a CSR leads anywhere but where it may: kernels index with what it holds. Columns are looked at a chunk at a time,
-// just before the chunk is worked on: what is read here is then still in the cache.
+// What gathers ask of a CSR: whether the rows at its edges' ends are far from the processor, and whether it leads anywhere but
+// where it may, for kernels index with what it holds. Columns are looked at a chunk at a time, just before the chunk is worked
+// on: what is read here is then still in the cache.
 #pragma once
 #include <cstdint>
 

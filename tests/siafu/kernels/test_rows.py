@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from siafu.kernels import Table, from_bfloat16, rows, to_bfloat16
-from siafu.kernels.rows import stored_type
+from siafu.kernels.rows import row_bytes, stored_type
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 from tests.siafu.kernels.test_gather import TABLES, TOLERANCE, random_rows
 
@@ -95,7 +95,9 @@ def test_large_tables_are_tiled_in_pairs_of_lines(
     monkeypatch.setattr("siafu.kernels.rows.L3_BYTES", 64 << 10)
     table = Table(num_rows, width, dtype)
     assert table.tile == tile
-    assert table.nbytes == num_rows * -(-width // tile) * tile * np.dtype(stored_type(dtype)).itemsize
+    itemsize = np.dtype(stored_type(dtype)).itemsize
+    assert row_bytes(num_rows, width, itemsize) == -(-width // tile) * tile * itemsize
+    assert table.nbytes == num_rows * row_bytes(num_rows, width, itemsize)
 
 
 def test_short_rows_are_not_padded_to_a_line():
