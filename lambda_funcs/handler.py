@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lambda_funcs.worker import Assignment, Worker
+from lambda_funcs.assignment import Assignment
+from lambda_funcs.worker import Worker
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

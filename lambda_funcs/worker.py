@@ -8,60 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from lambda_funcs.assignment import Assignment
 from lambda_funcs.cpu_share import CpuShare
 from lambda_funcs.desk import Desk
 from siafu import processor
 from siafu.address import graph_server
 from siafu.address import worker as worker_address
-from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.errors import GnnError, PeerLost
 from siafu.kernels.library import isa
-from siafu.keys import Ring
-from siafu.models import ModelSpec
 from siafu.sockets import Hub
 from siafu.tensor_task import TensorWorker
 from siafu.wire import Bye, Hello, Leave, Message, Pull, Refused
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What an invocation tells its worker."""
-
-    worker: str
-    graph_server: str  # endpoint
-    index: int  # of the graph server
-    param_servers: tuple[str, ...]  # endpoints
-    run_id: bytes
-    config_digest: str
-    spec: ModelSpec
-    idle_s: float
-    margin_s: float
-    prefetch: int
-    core: float  # share of a core to compute with; 1: what there is, as where Lambda itself sees to it
-    keep_bytes: int  # of rows that never change
-    proxy: str
-    wait_s: float  # for an answer, at most
-    keys: Ring | None = None
-
-    @classmethod
-    def from_event(cls, event: dict[str, Any]) -> Assignment:
-        """Raises ConfigError if the event does not name what a worker needs."""
-        try:
-            spec = {**event["spec"], "widths": tuple(event["spec"]["widths"])}
-            return cls(
-                **{
-                    **event,
-                    "run_id": bytes.fromhex(event["run_id"]),
-                    "param_servers": tuple(event["param_servers"]),
-                    "spec": ModelSpec(**spec),
-                    "keys": Ring.load(keys) if (keys := event.get("keys")) is not None else None,
-                }
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"not the event of an invocation: {error!r}") from error
 
 
 class Worker:

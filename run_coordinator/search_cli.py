@@ -8,7 +8,7 @@ import json
 from rich.console import Console
 from rich.table import Table
 
-from run_coordinator import cli, search_space
+from run_coordinator import cli, run_config, search_space
 from run_coordinator.search import Search, search
 from siafu.errors import ConfigError
 from siafu.parser import show_few
@@ -79,7 +79,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _num_runs(args: argparse.Namespace, over: dict[str, str]) -> int:
-    points = search_space.points(search_space.parse(over), args.random, args.search_seed)
+    flags = {name: value for name in run_config.SHORT if (value := getattr(args, name)) is not None}
+    fixed = run_config.said_once(run_config.settings_of(args.set), flags)
+    points = search_space.points(search_space.parse(over, fixed), args.random, args.search_seed)
     return len(points) * int(args.runs)
 
 

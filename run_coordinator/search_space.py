@@ -11,7 +11,7 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +47,12 @@ Choices = tuple[Any, ...]
 Space = Mapping[str, Choices | Range]  # by "section.key"
 
 
-def parse(space: Mapping[str, Any]) -> Space:
-    """The space with full names and parsed values. ConfigError naming the setting and what is wrong with it."""
+def parse(space: Mapping[str, Any], fixed: Collection[str] = ()) -> Space:
+    """The space with full names and parsed values. ConfigError naming the setting and what is wrong with it.
+
+    ``fixed``: settings with a value that is asked for beside the space; a file or preset may have one too, which the
+    space replaces.
+    """
     parsed: dict[str, Choices | Range] = {}
     for name, values in space.items():
         key = run_config.SHORT.get(name.replace("-", "_"), name)
@@ -56,6 +60,8 @@ def parse(space: Mapping[str, Any]) -> Space:
             raise ConfigError(f"search over {name}: is not a setting of the model or its training")
         if key in parsed:
             raise ConfigError(f"search over {name}: {key} is there twice, give all its values in one")
+        if key in fixed:
+            raise ConfigError(f"search over {name}: {key} is also given one value; leave one of the two out")
         parsed[key] = _values(name, key, values)
     if not parsed:
         raise ConfigError("nothing to search over: give --grid KEY=VALUE,..., such as --grid train.lr=0.01,0.005")

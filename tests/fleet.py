@@ -27,6 +27,7 @@ from graph_server.lambdas.autotune import Autotuner
 from graph_server.lambdas.backend import LambdaBackend
 from graph_server.partition import Partition
 from lambda_funcs.desk import Desk
+from lambda_funcs.invocation import Invocation
 from param_server.replica import Replica
 from run_coordinator.actions import Record, Save
 from run_coordinator.coordinator import Coordinator
@@ -65,16 +66,10 @@ class Faults:
     lose: float = 0.0  # or not at all
 
 
-@dataclass(frozen=True)
-class Ended:
-    request_id: str
-    error: str | None
-    reason: str = ""
-    payload: bytes = b"{}"
-    billed_ms: int = 1
-    log_tail: str = ""
-    init_ms: float = 0.0
-    max_memory_mb: int = 0
+def ended(request_id: str, error: str | None, reason: str = "", *, billed_ms: int = 1, **more: Any) -> Invocation:
+    """What became of an invocation whose environment was warm and wrote nothing."""
+    fields = {"payload": b"{}", "init_ms": 0.0, "max_memory_mb": 0, "log_tail": ""} | more
+    return Invocation(request_id=request_id, error=error, reason=reason, billed_ms=billed_ms, **fields)
 
 
 #: What the service says when it refuses: error and reason.
@@ -300,7 +295,7 @@ class Fleet:
     def _launch(self, home: Address, name: str, credits: int) -> None:
         if self.rng.random() < self.faults.refuse:
             self.injected["refuse"] += 1
-            self._known(home, Ended(name, *self.rng.choice(REFUSALS), billed_ms=0))
+            self._known(home, ended(name, *self.rng.choice(REFUSALS), billed_ms=0))
             return
         tensor = TensorWorker(self.spec, name, lambda: 0.0, self.keep_bytes)
         self.workers[name] = SimulatedWorker(name, home, Desk(home, tensor), since=self.now)
@@ -316,9 +311,9 @@ class Fleet:
         """An invocation is over: its launcher will say so, sooner or later than the worker's last messages arrive."""
         state = self.workers.pop(name)
         state.alive = False
-        self._known(state.home, Ended(name, error))
+        self._known(state.home, ended(name, error))
 
-    def _known(self, home: Address, invocation: Ended) -> None:
+    def _known(self, home: Address, invocation: Invocation) -> None:
         partition = self.partitions[home.index]
         backend = partition.backend
         assert isinstance(backend, LambdaBackend)

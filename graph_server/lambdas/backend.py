@@ -43,13 +43,13 @@ from graph_server.lambdas.autotune import Autotuner
 from graph_server.lambdas.dispatch import Assign, Dispatcher
 from graph_server.lambdas.invoke_errors import Next, Verdict, judge
 from graph_server.lambdas.lambda_usage import Bill
-from graph_server.lambdas.launchers import Ended
 from graph_server.lambdas.out_of_memory import OUT_OF_MEMORY, Step, Thrift
 from graph_server.lambdas.prefetch import MOST_PREFETCH, PREFETCH, Holding
 from graph_server.lambdas.shipping import Shipping, rows_of
 from graph_server.lambdas.task_timeouts import Timing
 from graph_server.lambdas.throttle import Uniform
 from graph_server.lambdas.workforce import Workforce
+from lambda_funcs.invocation import Invocation
 from siafu.address import Address, Send
 from siafu.address import worker as worker_address
 from siafu.config import Config, Lambda
@@ -249,7 +249,7 @@ class LambdaBackend:
         """The launcher can have no more than that at a time."""
         self._workforce.limit(environments)
 
-    def ended(self, invocation: Ended, now: float) -> list[Action]:
+    def ended(self, invocation: Invocation, now: float) -> list[Action]:
         """An invocation is over: billed, and its worker gone."""
         worker, verdict = invocation.request_id, judge(invocation.error, invocation.reason)
         state = self._workforce.ended(worker, now, ran=verdict.next is Next.GO_ON)
@@ -303,7 +303,7 @@ class LambdaBackend:
                 self._shipping.split_in = parts
         return []
 
-    def _check_starts(self, invocation: Ended) -> None:
+    def _check_starts(self, invocation: Invocation) -> None:
         """Rule 3."""
         if failed := self._workforce.hopeless():
             raise WorkerError(
@@ -447,7 +447,7 @@ def _kind(rows: TaskRows) -> str:
     return f"{'sparse ' if isinstance(rows, SparseRows) else ''}{rows.dtype} {list(rows.shape)}"
 
 
-def _outcome(invocation: Ended) -> str:
+def _outcome(invocation: Invocation) -> str:
     """How it ended, in one line."""
     if invocation.error is None:
         return "the handler returned without an error"

@@ -176,7 +176,7 @@ FAMILIES = ("Runtime.", "Sandbox.", "Function.", "Extension.")
 
 
 def judge(error: str | None, reason: str = "") -> Verdict:
-    """Of ``Ended.error`` and ``Ended.reason``."""
+    """Of ``Invocation.error`` and ``Invocation.reason``."""
     if error is None:
         return Verdict(Next.GO_ON, "done")
     what, why = _look_up(error, reason)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,7 +12,8 @@ from contextlib import ExitStack
 from graph_server.backends import Action
 from graph_server.lambdas import launchers
 from graph_server.lambdas.backend import LambdaBackend
-from graph_server.lambdas.launchers import Ended
+from lambda_funcs.assignment import Assignment
+from lambda_funcs.invocation import Invocation
 from siafu.address import worker as worker_address
 from siafu.member import Joined
 from siafu.models import ModelSpec
@@ -38,13 +38,11 @@ class Invoker:
         self.config, self.index, self.spec = joined.config, joined.index, spec
         ring = self.hub.ring
         self._workers_keys = (  # they travel in invocations, and nowhere else
-            None
-            if ring is None
-            else ring.for_workers(self.hub.me, self.config.servers.param_servers, public_key).dump()
+            None if ring is None else ring.for_workers(self.hub.me, self.config.servers.param_servers, public_key)
         )
         self._running = 0  # invocations
 
-        def on_done(invocation: Ended) -> None:
+        def on_done(invocation: Invocation) -> None:
             hand_over(lambda: self._ended(invocation))
 
         folder = joined.run_dir / "logs" / f"lambda-{self.index}"
@@ -55,25 +53,25 @@ class Invoker:
     def invoke(self, worker: str, credits: int) -> None:
         """Once, for a worker of that name, which will ask for so many tasks."""
         lambdas = self.config.lambdas
-        payload = {
-            "worker": worker,
-            "graph_server": self._as_called_back(self.hub.endpoint),
-            "index": self.index,
-            "param_servers": [self._as_called_back(endpoint) for endpoint in self.roster.param_servers],
-            "run_id": self.hub.run_id.hex(),
-            "config_digest": self.config.digest,
-            "spec": dataclasses.asdict(self.spec),
-            "idle_s": lambdas.idle_s,
-            "margin_s": lambdas.margin_s,
-            "prefetch": credits,
-            "proxy": lambdas.proxy,
-            "core": 1.0 if lambdas.place.billed else lambdas.core,
-            "keep_bytes": (lambdas.memory_mb << 20) // 4 if lambdas.keep_constants else 0,
-            "wait_s": self.config.servers.silence_s,
-            "keys": self._workers_keys,
-        }
+        assignment = Assignment(
+            worker=worker,
+            graph_server=self._as_called_back(self.hub.endpoint),
+            index=self.index,
+            param_servers=tuple(self._as_called_back(endpoint) for endpoint in self.roster.param_servers),
+            run_id=self.hub.run_id,
+            config_digest=self.config.digest,
+            spec=self.spec,
+            idle_s=lambdas.idle_s,
+            margin_s=lambdas.margin_s,
+            prefetch=credits,
+            core=1.0 if lambdas.place.billed else lambdas.core,
+            keep_bytes=(lambdas.memory_mb << 20) // 4 if lambdas.keep_constants else 0,
+            proxy=lambdas.proxy,
+            wait_s=self.config.servers.silence_s,
+            keys=self._workers_keys,
+        )
         self._running += 1
-        self._launcher.invoke(payload, worker)
+        self._launcher.invoke(assignment.to_event(), worker)
 
     def leave(self, poll: Callable[[], None]) -> int:
         """Lets workers go by themselves, so that what they cost is known. Returns how many invocations a service goes
@@ -88,7 +86,7 @@ class Invoker:
         self._launcher.close()
         return cut
 
-    def _ended(self, invocation: Ended) -> list[Action]:
+    def _ended(self, invocation: Invocation) -> list[Action]:
         self._running -= 1
         return self.backend.ended(invocation, time.monotonic())
 

@@ -3,7 +3,7 @@ metrics.jsonl and are priced from. Pure."""
 
 from __future__ import annotations
 
-from graph_server.lambdas.launchers import Ended
+from lambda_funcs.invocation import Invocation
 from siafu.wire import TaskResult
 
 
@@ -34,7 +34,7 @@ class Bill:
     def invoked(self, number: int) -> None:
         self._totals["invocations"] += number
 
-    def ended(self, invocation: Ended, *, refused: bool) -> None:
+    def ended(self, invocation: Invocation, *, refused: bool) -> None:
         """A refused invocation is no request that is paid for: it is counted by what the service gave as its reason."""
         self._totals["billed_ms"] += invocation.billed_ms
         if invocation.init_ms:

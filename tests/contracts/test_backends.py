@@ -35,7 +35,7 @@ from siafu.setting import types_of
 from siafu.sparse import Array, SparseRows
 from siafu.tasks import Lane, TaskId
 from siafu.tensor_task import MIN_ROWS_PER_PART, TensorWorker
-from tests.fleet import Ended
+from tests.fleet import ended
 
 INTERVALS, ROWS = 6, 5
 SPEC = ModelSpec("gcn", 3, 2, num_train=INTERVALS * ROWS, widths=(4,), dtype="float64", seed=1, narrow=False)
@@ -140,7 +140,7 @@ class Rig:
     def end(self, name: str, error: str | None = None, **outcome: Any) -> None:
         del self.workers[name]
         assert isinstance(self.backend, LambdaBackend)
-        self.do(self.backend.ended(Ended(name, error, **outcome), self.now))
+        self.do(self.backend.ended(ended(name, error, **outcome), self.now))
 
     def loads(self) -> dict[str, list[int]]:
         """Worker -> intervals of the tasks that it was sent."""
@@ -506,7 +506,7 @@ def test_the_end_of_an_invocation_that_nobody_asked_for_is_billed_and_harms_noth
     assert isinstance(rig.backend, LambdaBackend)
     before, known = rig.backend.usage, rig.backend.workers
     assert len(known) == 1
-    rig.do(rig.backend.ended(Ended("w-99", None, billed_ms=2000), rig.now))
+    rig.do(rig.backend.ended(ended("w-99", None, billed_ms=2000), rig.now))
     assert rig.backend.usage["billed_ms"] == before["billed_ms"] + 2000
     assert rig.backend.workers == known
 

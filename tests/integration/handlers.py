@@ -9,7 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from lambda_funcs.worker import Assignment, Worker
+from lambda_funcs.assignment import Assignment
+from lambda_funcs.worker import Worker
 from siafu.address import Address
 from siafu.wire import Gradient, Message, TaskResult
 

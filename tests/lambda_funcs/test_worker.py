@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 
-from lambda_funcs.worker import Assignment, Worker
+from lambda_funcs.assignment import Assignment
+from lambda_funcs.worker import Worker
 from siafu import wire
 from siafu.address import graph_server, param_server, worker
-from siafu.errors import PeerLost
+from siafu.errors import ConfigError, PeerLost
+from siafu.keys import Ring
 from siafu.models import ModelSpec
 from siafu.sockets import Hub
 
@@ -84,3 +87,18 @@ def test_a_worker_without_work_leaves_in_peace_and_one_that_waits_for_weights_sa
                     it.run()
             else:
                 assert it.run() == {"worker": "w-0", "tasks": 0, "reason": "idle"}
+
+
+def test_an_assignment_is_the_same_after_its_way_as_json():
+    ring = Ring(bytes(32), {"param_server/0": "k" * 40})
+    for keys in (None, ring):
+        sent = Assignment("w-0", "tcp://a:1", 3, ("tcp://b:2",), RUN_ID, "d", SPEC, 1.0, 2.0, 4, 0.5, 7, "", 9.0, keys)
+        assert Assignment.from_event(json.loads(json.dumps(sent.to_event()))) == sent
+
+
+@pytest.mark.parametrize("missing", ["worker", "spec", "run_id"])
+def test_an_event_that_lacks_what_a_worker_needs_is_refused_by_name(missing: str):
+    sent = Assignment("w-0", "tcp://a:1", 3, (), RUN_ID, "d", SPEC, 1.0, 2.0, 4, 0.5, 7, "", 9.0).to_event()
+    del sent[missing]
+    with pytest.raises(ConfigError, match=f"^not the event of an invocation: .*{missing}"):
+        Assignment.from_event(sent)

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
-from lambda_funcs.worker import Assignment, Worker
+from lambda_funcs.assignment import Assignment
+from lambda_funcs.worker import Worker
 from siafu.address import Address
 from siafu.wire import Message, TaskResult
 

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from run_coordinator.search import search
 from run_coordinator.search_space import Range, parse, points, written
 from siafu.errors import ConfigError
 
@@ -69,6 +70,13 @@ def test_a_space_that_cannot_be_is_refused_in_one_line(over: dict, complaint: st
     expected = complaint.partition(";")[0]  # what the nearest key is, depends on all of them
     with pytest.raises(ConfigError, match=f"^{re.escape(expected)}"):
         parse(over)
+
+
+def test_what_is_searched_over_has_no_other_value_beside_it():
+    with pytest.raises(ConfigError, match=r"^search over hidden: model\.hidden is also given one value"):
+        search("digits", {"lr": [0.1], "hidden": [4, 8]}, hidden=16)
+    with pytest.raises(ConfigError, match=r"^search over lr: train\.lr is also given one value"):
+        search("digits", {"lr": [0.1]}, settings={"train.lr": 0.1})
 
 
 def test_a_grid_is_every_combination_the_last_setting_first():

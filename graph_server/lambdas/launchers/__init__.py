@@ -11,25 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from lambda_funcs.invocation import Invocation
 from siafu import extras
 from siafu.config import Config
 from siafu.errors import ConfigError
 
-
-class Ended(Protocol):
-    """What became of an invocation (``lambda_funcs.invocation.Invocation``)."""
-
-    request_id: str
-    payload: bytes  # the handler's JSON, or that of the error
-    error: str | None  # None; "Unhandled" (the handler raised) or Lambda's type; or the service's code, when it refused
-    reason: str  # what the service gave as its reason for refusing; "" when the function ran
-    init_ms: float
-    billed_ms: int
-    max_memory_mb: int
-    log_tail: str
-
-
-OnDone = Callable[[Any], None]  # called with an ``Ended`` from a thread of the launcher's
+OnDone = Callable[[Invocation], None]  # called from a thread of the launcher's
 
 
 class Launcher(Protocol):
