@@ -243,15 +243,14 @@ def _flat(plan: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in plan.items() if key != "config"}, **settings}
 
 
-def _finished(folder: Path, trial: Trial) -> Done | None:
+def _finished(folder: Path, trial: Trial, *, may_diverge: bool) -> Done | None:
     """What an earlier call found out (rule 1)."""
     with contextlib.suppress(ConfigError):  # it was cut short, or is somebody else's
         result = run_files.result(folder / trial.name)
         if result is not None and "stopped" in result:
             return None if result["stopped"] in LIMITS else Done(trial, result, before=True)
-    with contextlib.suppress(OSError, ValueError):
-        said = json.loads((folder / trial.name / "diverged.json").read_text())
-        return Done(trial, None, said["text"], before=True)
+        if may_diverge and (how := run_files.divergence(folder / trial.name)):
+            return Done(trial, None, how, before=True)
     return None
 
 
@@ -320,7 +319,7 @@ def carry_out(
     with run_directory.alone(folder):
         missing = []
         for trial in trials:
-            if (known := _finished(folder, trial)) is None:
+            if (known := _finished(folder, trial, may_diverge=may_diverge)) is None:
                 missing.append(trial)
                 continue
             limits.spent += _usd(known.result) if known.result else 0.0
@@ -336,11 +335,8 @@ def _judged(outcomes: Outcomes, folder: Path, limits: Limits, *, may_diverge: bo
     for trial, outcome in outcomes:
         if isinstance(outcome, GnnError):
             # All else (a lost server, a full disk, no room for a thread) says nothing about the settings.
-            diverged = may_diverge and isinstance(outcome, Diverged)
-            if not (diverged or may_fail):
+            if not (may_fail or (may_diverge and isinstance(outcome, Diverged))):
                 raise outcome
-            if diverged:
-                (folder / trial.name / "diverged.json").write_text(json.dumps({"text": str(outcome)}) + "\n")
             yield Done(trial, None, str(outcome))
             continue
         if outcome is None:

@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, Diverged
 
 CONFIG, MANIFEST, METRICS, RESULT = "config.toml", "manifest.json", "metrics.jsonl", "result.json"
+DIVERGED = "diverged.json"
 
 Split = Literal["train", "val", "test"]
 Scores = Mapping[str, float]  # of one split, by name (siafu.metrics)
@@ -259,6 +260,12 @@ def result(run_dir: Path) -> Result | None:
     return cast("Result | None", _json_object(run_dir / RESULT))
 
 
+def divergence(run_dir: Path) -> str:
+    """How the run diverged; "" of one that did not. Raises: ConfigError for a file that is none of ours."""
+    found = _json_object(run_dir / DIVERGED)
+    return "" if found is None else str(found.get("text", ""))
+
+
 def manifest(run_dir: Path) -> Manifest:
     """Empty where there is none. Raises: ConfigError for a file that is no JSON object."""
     return cast(Manifest, _json_object(run_dir / MANIFEST) or {})
@@ -347,6 +354,11 @@ def _unreadable(file: Path, error: OSError | UnicodeDecodeError) -> ConfigError:
 
 def write_result(run_dir: Path, result: Trained) -> None:
     write_whole(run_dir / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+
+
+def write_divergence(run_dir: Path, error: Diverged) -> None:
+    """Raises: OSError."""
+    write_whole(run_dir / DIVERGED, (json.dumps({"text": str(error)}) + "\n").encode())
 
 
 def write_whole(file: Path, data: bytes) -> None:

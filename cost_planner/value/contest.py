@@ -26,6 +26,7 @@ from run_coordinator import baseline, prepared, repeat, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.repeat import Done, OnStatus, Trial, Watch
 from run_coordinator.run import Run
+from siafu import run_files
 from siafu.baseline import METHODS, BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -141,8 +142,8 @@ def read(folder: Path) -> Contest:
     failed: dict[str, list[str]] = {name: [] for name in whose.values()}
     finished, broken = [], []
     for name, run in runs:
-        if (run / "diverged.json").is_file():
-            failed[name].append(json.loads((run / "diverged.json").read_text())["text"])
+        if how := run_files.divergence(run):
+            failed[name].append(how)
             broken += _broken(run, name, failed[name][-1])
         elif (run / RESULT).is_file():
             finished.append(trained.read(run, name=name))

@@ -24,8 +24,9 @@ from siafu.run_files import CONFIG, METRICS, Record, Result, Split
 logger = logging.getLogger(__name__)
 
 #: finished: all epochs, the target, or patience; at its limit: of money or time; running: by a process of this machine;
-#: broken off: killed, crashed, or run elsewhere and not fetched: siafu resume, or attach, goes on
-State = Literal["finished", "at its limit", "running", "broken off"]
+#: diverged: its loss, or a gradient, became NaN or infinite; broken off: killed, crashed, or run elsewhere and not
+#: fetched: siafu resume, or attach, goes on
+State = Literal["finished", "at its limit", "running", "diverged", "broken off"]
 
 #: Of a table of runs.
 COLUMNS = ("run", "where", "graph", "model", "state", "epochs", "validation", "test", "time", "cost")
@@ -312,7 +313,9 @@ def of(path: Path, records: Sequence[Record]) -> PastRun:
 def _state(path: Path, result: Result | None) -> State:
     if result is not None:
         return "at its limit" if result["stopped"] in ("budget", "time") else "finished"
-    return "running" if run_directory.is_under_way(path) else "broken off"
+    if run_directory.is_under_way(path):
+        return "running"
+    return "diverged" if run_files.divergence(path) else "broken off"
 
 
 def _started(one: PastRun | Trials) -> str:

@@ -16,6 +16,7 @@ from run_coordinator.past_runs.deployments import DeployedRun
 from siafu.metrics import TITLES
 
 EXAMPLES = """State "broken off": the run was killed, crashed or ran elsewhere; siafu resume continues it.
+"diverged": its loss became NaN or infinite; siafu resume with another train.lr continues it.
 Scores are those of the best weights; for a folder of seeds, mean and standard deviation.
 Runs of deployments made from this machine are listed too: siafu attach RUN fetches one.
 

@@ -20,6 +20,7 @@ from run_coordinator import api, repeat, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.repeat import Done
 from run_coordinator.run import Run
+from siafu import run_files
 from siafu.config import Config
 from siafu.errors import ConfigError, Diverged, GnnError, PeerLost, WorkerError
 from tests.toy_graphs import random_graph
@@ -72,6 +73,8 @@ def failing(trained: list[Config], monkeypatch: pytest.MonkeyPatch, at: int, err
         if config.train.seed == at:
             Path(config.run.dir).mkdir(parents=True)
             (Path(config.run.dir) / "config.toml").write_text("")
+            if isinstance(error, Diverged):
+                run_files.write_divergence(Path(config.run.dir), error)
             raise error
         return train(config=config)
 
@@ -247,6 +250,7 @@ def test_where_trials_may_diverge_that_is_their_result(
         failing(trained, patch, at=1, error=error)
         done = list(repeat.carry_out(trials, folder, config, may_diverge=True))
     assert [one.error for one in done] == ["", str(error), ""]
+    assert repeat._finished(folder, trials[1], may_diverge=False) is None  # where it is none, it is tried again
     again = list(repeat.carry_out(trials, folder, config, may_diverge=True))
     assert [(one.error, one.before) for one in again] == [("", True), (str(error), True), ("", True)]
     for refused in (
@@ -258,7 +262,7 @@ def test_where_trials_may_diverge_that_is_their_result(
             failing(trained, patch, at=3, error=refused)
             with pytest.raises(type(refused)):
                 list(repeat.carry_out(repeat.seeds_of(config, 4), folder, config, may_diverge=True))
-    assert repeat._finished(folder, repeat.seeds_of(config, 4)[3]) is None
+    assert repeat._finished(folder, repeat.seeds_of(config, 4)[3], may_diverge=True) is None
 
 
 # --- rule 4, with real runs -------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from graph_data.prepare import prepare
 from run_coordinator import api
 from run_coordinator.run import Run
 from run_coordinator.search import Search, name_of, search
+from siafu import run_files
 from siafu.__main__ import main
 from siafu.config import Config
 from siafu.errors import ConfigError, Diverged
@@ -38,7 +39,8 @@ def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[float
         told.append((rate, config.train.seed))
         folder.mkdir(parents=True)
         if rate not in VALIDATION:
-            raise Diverged("epoch 2: the loss is nan")
+            run_files.write_divergence(folder, error := Diverged("epoch 2: the loss is nan"))
+            raise error
         validation = VALIDATION[rate] + 0.01 * config.train.seed
         found = {
             "val_acc": validation,

@@ -375,10 +375,13 @@ def test_a_run_directory_holds_one_run(shards, capsys):
 
 
 def test_a_failed_run_gives_exit_code_1(shards, capsys):
-    assert main(["train", shards, *QUICK, "--lr", "1e300", "--json"]) == 1
+    run = ["train", shards, *QUICK, "--run-dir", "runs/nan"]
+    assert main([*run, "--lr", "1e300", "--json"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["type"] == "Diverged"
     assert "holds NaN or infinity" in said.err
+    assert main(["runs", "--json"]) == 0
+    assert [one["state"] for one in json.loads(capsys.readouterr().out)["runs"]] == ["diverged"]
 
 
 def test_a_script_needs_no_main_guard(shards, tmp_path):

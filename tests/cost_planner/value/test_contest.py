@@ -15,6 +15,7 @@ from cost_planner.value.contenders import parse
 from run_coordinator import api, baseline
 from run_coordinator.actions import Status
 from run_coordinator.run import Run
+from siafu import run_files
 from siafu.__main__ import main
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
@@ -49,6 +50,8 @@ class Trainers:
         folder = Path(config.run.dir)
         if (error := self.raises(config)) is not None:
             folder.mkdir(parents=True)
+            if isinstance(error, Diverged):
+                run_files.write_divergence(folder, error)
             raise error
         write(folder, config, [0.5, 0.9])
         result = {
@@ -127,7 +130,8 @@ def test_what_who_diverges_had_spent_is_counted(trainers: Trainers):
         if config.train.seed:
             return trainers.train(config)
         write(Path(config.run.dir), config, [0.5, 0.6, 0.7], stopped="")
-        raise Diverged("the loss is nan")
+        run_files.write_divergence(Path(config.run.dir), error := Diverged("the loss is nan"))
+        raise error
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "train", trained)

@@ -21,10 +21,11 @@ from run_coordinator import run_directory
 from run_coordinator.past_runs import COLUMNS, PastRun, Trials, clean, compare, read, run_dirs, runs
 from run_coordinator.past_runs.cli import FIRST, fitting
 from siafu import config as configs
+from siafu import run_files
 from siafu.__main__ import main
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError
+from siafu.errors import ConfigError, Diverged, GnnError
 
 DATA = {"edges": "1", "features": "2", "labels": "3", "splits": "4"}
 
@@ -86,13 +87,20 @@ def test_every_state_of_a_run_is_told(tmp_path: Path) -> None:
     written(tmp_path / "done")
     written(tmp_path / "limit", stopped="budget")
     written(tmp_path / "dead", ended=False)
+    run_files.write_divergence(written(tmp_path / "nan", ended=False), Diverged("epoch 3: the loss is nan"))
     alive = written(tmp_path / "alive", ended=False)
     (tmp_path / "notes.txt").write_text("not a run")
     (tmp_path / "empty").mkdir()
     with run_directory.alone(alive):
         found = {one.dir.name: one for one in runs(tmp_path)}
     states = {name: one.state for name, one in found.items() if isinstance(one, PastRun)}
-    assert states == {"done": "finished", "limit": "at its limit", "dead": "broken off", "alive": "running"}
+    assert states == {
+        "done": "finished",
+        "limit": "at its limit",
+        "dead": "broken off",
+        "nan": "diverged",
+        "alive": "running",
+    }
     dead = found["dead"]
     assert isinstance(dead, PastRun)
     assert (dead.epochs, dead.seconds, dead.usd, dead.score("val"), dead.score("train")) == (2, 4.0, 0.5, 0.75, None)
