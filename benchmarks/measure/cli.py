@@ -34,7 +34,7 @@ HELP = {
     "prepare": "from an edge list to shards: rate, memory, and how well each partitioner cuts",
     "wire": "messages and bytes per second over each transport",
     "memory": "a run's peak memory, predicted and measured",
-    "scaling": "time per edge as graphs grow, and per task as intervals shrink",
+    "scaling": "time per edge as graphs grow, per task and epoch as intervals shrink, per epoch as partitions get more",
     "autotune": "whether the autotuner finds the number of Lambdas that a sweep finds best, on a simulated fleet",
     "checkpoint": "what saving a training state costs, beside a plain write to the same disk",
 }

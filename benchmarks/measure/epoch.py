@@ -13,6 +13,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -251,39 +252,19 @@ def _over(values: list[float], base: list[float]) -> float | None:
 
 
 def _train(args: argparse.Namespace, parts: int, flags: tuple[str, ...], run_dir: Path) -> float:
-    """Median seconds of an epoch of ``siafu train``, without evaluations. Raises: GnnError with its last line."""
-    epochs = SERVER_WARMUP_EPOCHS + args.epochs_per_round
-    command = start.command(
-        "siafu",
-        "train",
-        args.graph,
-        *flags,
-        "--parts",
-        str(parts),
-        "--model",
-        args.model,
-        "--hidden",
-        str(args.hidden),
-        "--layers",
-        str(args.layers),
-        "--lr",
-        str(args.lr),
-        "--mode",
-        "pipe",
-        "--epochs",
-        str(epochs),
-        "--eval-every",
-        "0",
-        "--order",
-        args.order,
-        "--run-dir",
-        str(run_dir),
-        "--quiet",
-        "--json",
-        "--set",
-        f"servers.threads={max(1, args.threads // parts)}",
-        *(("--set", f"model.heads={args.heads}") if args.model == "gat" else ()),
-    )
+    model = [f"--model={args.model}", f"--hidden={args.hidden}", f"--layers={args.layers}", f"--lr={args.lr}"]
+    if args.model == "gat":
+        model.append(f"--set=model.heads={args.heads}")
+    shape = [f"--parts={parts}", f"--order={args.order}", f"--set=servers.threads={max(1, args.threads // parts)}"]
+    return trained_s([args.graph, *flags, *model, *shape], args.epochs_per_round, run_dir)
+
+
+def trained_s(words: Sequence[str], num_epochs: int, run_dir: Path, within: Sequence[str] = ()) -> float:
+    """Median seconds of an epoch of ``siafu train`` with these words, in ``pipe`` and without evaluations, after its
+    first ones. ``within``: what that command is an argument of. Raises: GnnError with its last line."""
+    epochs = f"--epochs={SERVER_WARMUP_EPOCHS + num_epochs}"
+    more = ["--mode=pipe", epochs, "--eval-every=0", f"--run-dir={run_dir}", "--quiet", "--json"]
+    command = [*within, *start.command("siafu", "train", *words, *more)]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise GnnError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])

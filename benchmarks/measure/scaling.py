@@ -1,41 +1,62 @@
-"""``python -m benchmarks measure scaling``: what grows with the graph and with the intervals, per unit of each.
+"""``python -m benchmarks measure scaling``: how cost grows.
 
-Two questions: is an edge as cheap in a graph of 300 million as in one of a million (but for caches); and is a task as
-cheap among 10,000 intervals as among 10, for a server's thread.
+1. gather: is an edge as cheap in a graph of 300 million as in one of a million (but for caches)?
+2. bookkeeping: is a task as cheap among 10,000 intervals as among 10, for a server's thread?
+3. intervals: what does an epoch of ``siafu train`` cost in more and smaller intervals, on threads and local Lambdas?
+4. parts: and in more partitions, on this machine's cores, behind links of a network? All messages between the servers
+   share one link with the rate of as many as there are partitions, so links that are loaded evenly are modelled, and
+   links that are not, too well. It is a token bucket on the loopback device of a network namespace; needs root.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from benchmarks.measure import Measurement, bookkeeping
+from benchmarks.measure.epoch import trained_s
 from siafu import kernels
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, GnnError
 from siafu.shards import Edges
 from siafu.sparse import Array
 
-PARTS = ("gather", "bookkeeping")
+PARTS = ("gather", "bookkeeping", "intervals", "parts")
 COLUMNS = ("part", "case", "value", "unit", "limit", "share_of_limit")
 DEGREE = 50  # in-edges of a vertex, on average: between ogbn-products' and reddit's
 SKEW = 1.5  # exponent of who is an edge's source: the first tenth of the vertices has about a fifth of the edges
 DRAWS = 1 << 22  # edges drawn together
 
+GRAPH = "synthetic:ogbn-products?scale=0.2"  # of trainings: 490 thousand vertices, 24.7 million edges
+MODEL = ("--model=gcn", "--hidden=128", "--layers=2")
+EPOCHS = 6  # of a training
+INTERVALS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+PLACES = {"cpu": ("--backend=cpu",), "local Lambdas": ("--backend=lambda", "--lambda-memory=1024")}
+PARTITIONS = (1, 2, 4, 8)
+LINKS = {"no limit": 0.0, "10 Gbit/s": 10.0, "1 Gbit/s": 1.0}
+NAMESPACE = "siafu-scaling"
+
 T = TypeVar("T", int, float)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Time per edge and per task, as each of them gets more."
+    parser.description = "Time per edge and per task as each of them gets more, and per epoch."
     parser.add_argument("--edges", default="1e6,1e7,1e8,3e8", metavar="E,...", help="sizes of graphs [1e6,1e7,1e8,3e8]")
     parser.add_argument("--width", type=int, default=64, metavar="F", help="columns that are gathered [64]")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads that gather [2]")
     parser.add_argument(
         "--intervals", default="10,100,1000,10000", metavar="K,...", help="intervals of a server [10,100,1000,10000]"
     )
+    parser.add_argument("--graph", default=GRAPH, metavar="SOURCE", help=f"that is trained on [{GRAPH}]")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="interleaved repeats, medians [5]")
     parser.add_argument("--only", default=",".join(PARTS), metavar="PART,...", help=f"of {', '.join(PARTS)} [all]")
 
@@ -52,7 +73,8 @@ def measure(args: argparse.Namespace) -> Measurement:
         rows += [_gather_row(count, args.width, args.threads, args.rounds) for count in edges]
     if "bookkeeping" in only:
         rows += bookkeeping.rows(numbers("--intervals", args.intervals, int), args.rounds)
-    return Measurement("time per edge, per task", COLUMNS, rows, summary(rows))
+    rows += _trainings(only, args.graph, args.rounds)
+    return Measurement("time per edge, per task, per epoch", COLUMNS, rows, summary(rows))
 
 
 def numbers(flag: str, text: str, parse: Callable[[str], T]) -> list[T]:
@@ -64,6 +86,55 @@ def numbers(flag: str, text: str, parse: Callable[[str], T]) -> list[T]:
     if min(found) <= 0:
         raise ConfigError(f"{flag} {text}: must all be > 0")
     return found
+
+
+def _trainings(only: list[str], graph: str, rounds: int) -> list[dict[str, Any]]:
+    """A row per case of ``intervals`` and ``parts``; every case runs once in each round."""
+    cases: dict[tuple[str, str, int], list[str]] = {}
+    for place, words in PLACES.items() if "intervals" in only else ():
+        cases |= {("intervals", place, k): [*words, f"--intervals={k}", "--parts=1"] for k in INTERVALS}
+    for link in LINKS if "parts" in only else ():
+        cases |= {("parts", link, p): [*PLACES["cpu"], f"--parts={p}"] for p in PARTITIONS}
+    seconds: dict[tuple[str, str, int], list[float]] = {case: [] for case in cases}
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (case, words) in itertools.product(range(rounds), cases.items()):
+            part, way, size = case
+            run_dir = Path(folder, f"{number}-{way}-{size}".replace("/", " "))
+            with _link(LINKS[way] * size if part == "parts" else 0.0) as within:
+                seconds[case].append(trained_s([graph, *MODEL, *words], EPOCHS, run_dir, within))
+            print(f"  {case}: {1000 * seconds[case][-1]:.0f} ms", file=sys.stderr, flush=True)
+    return [
+        {
+            "part": part,
+            "case": f"{size} {part}, {way}",
+            "value": 1000 * float(np.median(found)),
+            "unit": "ms/epoch",
+            "way": way,
+            part: size,
+            "seconds": found,
+        }
+        for (part, way, size), found in seconds.items()
+    ]
+
+
+@contextlib.contextmanager
+def _link(gbit_per_s: float) -> Iterator[tuple[str, ...]]:
+    """What a command is an argument of, for its messages to share such a link; 0: nothing, no limit."""
+    if not gbit_per_s:
+        yield ()
+        return
+    bucket = f"tbf rate {gbit_per_s:g}gbit burst 1mb latency 1s"
+    inside = ("ip", "netns", "exec", NAMESPACE)
+    try:
+        subprocess.run(("ip", "netns", "add", NAMESPACE), check=True)
+        for command in ("ip link set lo up", f"tc qdisc add dev lo root {bucket}"):
+            subprocess.run((*inside, *command.split()), check=True)
+        yield inside
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise GnnError(f"no link of {gbit_per_s:g} Gbit/s can be made here: {error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            subprocess.run(("ip", "netns", "del", NAMESPACE), check=False)
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

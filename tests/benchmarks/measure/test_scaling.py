@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.measure import bookkeeping, scaling
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, GnnError
 
 
 def arguments(*given: str) -> argparse.Namespace:
@@ -17,7 +20,11 @@ def arguments(*given: str) -> argparse.Namespace:
 
 @pytest.mark.long
 def test_one_table_has_a_line_per_size_of_every_part():
-    found = scaling.measure(arguments("--edges", "2e4,4e4", "--width", "8", "--intervals", "4,9", "--rounds", "1"))
+    found = scaling.measure(
+        arguments(
+            "--only", "gather,bookkeeping", "--edges", "2e4,4e4", "--width", "8", "--intervals", "4,9", "--rounds", "1"
+        )
+    )
     cases = [(row["part"], row["case"]) for row in found.rows]
     assert cases[:2] == [("gather", "20,000 edges"), ("gather", "40,000 edges")]
     assert [part for part, _ in cases].count("bookkeeping") == 2
@@ -28,7 +35,7 @@ def test_one_table_has_a_line_per_size_of_every_part():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--only", "gather,nothing"], "--only gather,nothing: must be of gather, bookkeeping"),
+        (["--only", "gather,nothing"], "--only gather,nothing: must be of gather, bookkeeping, intervals, parts"),
         (["--rounds", "0"], "--rounds 0, .*: must be >= 1"),
         (["--edges", "1e6,many"], "--edges 1e6,many: could not convert"),
         (["--edges", "1e6,0"], "--edges 1e6,0: must all be > 0"),
@@ -67,3 +74,44 @@ def test_random_edges_are_mildly_skewed_and_the_same_for_a_seed():
 def test_a_whole_partition_gets_through_with_a_backend_that_answers_at_once(mode: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bookkeeping, "NUM_TASKS", 100)
     assert bookkeeping.seconds_per_task(5, mode) > 0
+
+
+# --- trainings --------------------------------------------------------------------------------------------------------
+
+
+def test_every_case_runs_once_in_each_round_and_its_median_counts(monkeypatch: pytest.MonkeyPatch):
+    ran: list[tuple[str, ...]] = []
+    links: list[float] = []
+
+    @contextlib.contextmanager
+    def link(gbit_per_s: float) -> Iterator[tuple[str, ...]]:
+        links.append(gbit_per_s)
+        yield ("within",) if gbit_per_s else ()
+
+    def trained_s(words: list[str], num_epochs: int, run_dir: Path, within: tuple[str, ...]) -> float:
+        assert not run_dir.exists()
+        assert within == (("within",) if links[-1] else ())
+        ran.append(tuple(words))
+        return len(ran) / 1000
+
+    monkeypatch.setattr(scaling, "_link", link)
+    monkeypatch.setattr(scaling, "trained_s", trained_s)
+    found = scaling._trainings(["intervals", "parts"], "g", rounds=3)
+    each = len(ran) // 3
+    assert each == len(found) == 2 * len(scaling.INTERVALS) + len(scaling.LINKS) * len(scaling.PARTITIONS)
+    assert ran[:each] == ran[each : 2 * each] == ran[2 * each :]
+    assert [row["value"] for row in found] == [each + 1.0 + number for number in range(each)]
+    assert {words[0] for words in ran} == {"g"}
+    # A link for as many servers as there are.
+    assert links[each - 4 : each] == [1.0, 2.0, 4.0, 8.0]
+    assert links[: each - 8] == [0.0] * (each - 8)
+
+
+def test_a_link_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatch):
+    def refused(command: tuple[str, ...], check: bool) -> None:
+        if check:
+            raise FileNotFoundError("no ip here")
+
+    monkeypatch.setattr(scaling.subprocess, "run", refused)
+    with pytest.raises(GnnError, match=r"^no link of 10 Gbit/s can be made here: no ip here"), scaling._link(10):
+        pass
