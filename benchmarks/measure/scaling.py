@@ -97,11 +97,11 @@ def _trainings(only: list[str], graph: str, rounds: int) -> list[dict[str, Any]]
         cases |= {("parts", link, p): [*PLACES["cpu"], f"--parts={p}"] for p in PARTITIONS}
     seconds: dict[tuple[str, str, int], list[float]] = {case: [] for case in cases}
     with tempfile.TemporaryDirectory() as folder:
-        for number, (case, words) in itertools.product(range(rounds), cases.items()):
+        for number, (case, flags) in itertools.product(range(rounds), cases.items()):
             part, way, size = case
             run_dir = Path(folder, f"{number}-{way}-{size}".replace("/", " "))
             with _link(LINKS[way] * size if part == "parts" else 0.0) as within:
-                seconds[case].append(trained_s([graph, *MODEL, *words], EPOCHS, run_dir, within))
+                seconds[case].append(trained_s([graph, *MODEL, *flags], EPOCHS, run_dir, within))
             print(f"  {case}: {1000 * seconds[case][-1]:.0f} ms", file=sys.stderr, flush=True)
     return [
         {
