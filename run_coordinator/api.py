@@ -95,7 +95,7 @@ def conduct(
     """Trains on shards. ``run_dir``: of the run that goes on, which the caller has to itself
     (``run_directory.alone``), from the state that ``before`` gives; None: one is made."""
     shards = ShardSet.open(shards_path)
-    on_status(Status(phase="starting", notes=shards.notes()))
+    on_status(Status(phase="starting", notes=shards.training_notes()))
     resolved = prepared.fit(config, shards)
     model = prepared.built(resolved, shards)  # what cannot be must not cost a run directory
     resolved = prepared.with_first_weights(resolved, model, shards)

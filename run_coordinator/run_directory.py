@@ -175,7 +175,7 @@ def told_of_graph(shards: ShardSet) -> OfGraph:
     found: OfGraph = {}
     if made := shards.manifest.made_features:
         found["features"] = made
-    if notes := shards.notes():
+    if notes := shards.training_notes():
         found["notes"] = notes
     return found
 

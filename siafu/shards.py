@@ -427,6 +427,13 @@ class ShardSet:
         """What of the source was taken for what, and what was left out: a line each, for the user."""
         return self.names().get(NOTES, ())
 
+    def training_notes(self) -> tuple[str, ...]:
+        """The same, and what matters to those who train on it."""
+        m = self.manifest
+        if m.target == "classes" and m.num_classes == 1 and m.edge_types != "links":
+            return (*self.notes(), "all labels are of one class: every prediction will be that class, and right")
+        return self.notes()
+
     def _files(self, partitions: Collection[int] | None = None) -> list[tuple[Path, FileEntry]]:
         """Those of the partitions, and if these are all, those beside them."""
         beside = self.manifest.files if partitions is None else {}

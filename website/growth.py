@@ -47,7 +47,11 @@ def figure(part: str) -> str:
         axes = drawn.subplots()
         found = lines(part, json.loads((FOLDER / "growth.json").read_text())["rows"])
         for number, (name, xs, ys) in enumerate(found):
-            style: dict[str, Any] = {"color": drawing.SERIES[number], "marker": drawing.MARKERS[number], "markersize": 4}
+            style: dict[str, Any] = {
+                "color": drawing.SERIES[number],
+                "marker": drawing.MARKERS[number],
+                "markersize": 4,
+            }
             axes.plot(xs, ys, linestyle=drawing.DASHES[number], label=name, **style)
         xs = found[0][1]
         axes.set_xscale("log")

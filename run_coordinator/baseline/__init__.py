@@ -81,7 +81,7 @@ def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple
     config = fitted(config, shards)
     prepared.built(config, shards)  # what cannot be must not cost a run directory
     cost.of_baseline(config, seconds=0)  # nor an unknown price
-    on_status(Status(phase="starting", notes=shards.notes()))
+    on_status(Status(phase="starting", notes=shards.training_notes()))
     run_dir = run_directory.made(config, f"{shards.manifest.name}-{config.model.name}-{config.baseline.method}")
     run_directory.write_manifest(run_dir, config, shards)
     run_directory.keep_beside(run_dir, shards)

@@ -55,6 +55,13 @@ def test_tables_are_trained_on_as_they_are_prepared(folder, capsys):
     assert ShardSet.open(prepared.shards_of(load("again/config.toml"))).manifest.num_features == 1
 
 
+def test_labels_of_one_class_are_told_of(folder, capsys):
+    flags = ["--features", "users.csv#age,posts", "--labels", "users.csv#country"]
+    assert main(["train", "sales.csv", *flags, "--epochs", "1", "--json", "--quiet"]) == 0
+    told = json.loads(capsys.readouterr().out)["notes"]
+    assert told[-1] == "all labels are of one class: every prediction will be that class, and right"
+
+
 @pytest.mark.long
 def test_a_run_on_tables_goes_on_and_predicts_another_graph(folder, monkeypatch, capsys):
     assert main(["train", "sales.csv", *FLAGS, "--epochs", "3", "--run-dir", "run", "--quiet"]) == 0
