@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +29,9 @@ def settings_of(assignments: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def said_once(settings: Mapping[str, Any], short: Mapping[str, Any]) -> dict[str, Any]:
-    """``settings`` and flags (or keyword arguments), by section.key.
-
-    Raises: ConfigError for a flag that does not exist, and for a setting with one value here and another there.
-    """
-    said = dict(settings)
-    for name, value in short.items():
-        if name not in SHORT:
-            known = [*SHORT, *(option for option in source_flags.OPTIONS if option not in SHORT)]
-            raise ConfigError(f"{name}: unknown argument, {one_of(name, known)}")
-        key = SHORT[name]
-        if key in settings and configs.parsed(key, settings[key]) != configs.parsed(key, value):
-            raise ConfigError(f"{key}: is set to {settings[key]}, and by {name} to {value}; leave one of the two out")
-        said[key] = value
-    return said
+def keys_said(settings: Iterable[str], short: Iterable[str]) -> set[str]:
+    """The keys of settings, and of flags or keyword arguments that are settings."""
+    return {*settings, *(SHORT[name] for name in short if name in SHORT)}
 
 
 def check_code(file: str | Path, settings: Mapping[str, Any]) -> None:
@@ -102,10 +90,15 @@ def resolve(
     which its name then holds.
     """
     base = config if isinstance(config, Config) else configs.load(config) if config else Config()
+    changes = dict(settings or {})
     short, options = source_flags.sorted_out(short)
-    changes = said_once(settings or {}, short)
-    if source and source != changes.setdefault("data.source", source):
-        raise ConfigError(f"the graph is given twice: {source}, and data.source = {changes['data.source']}")
+    for name, value in short.items():
+        if name not in SHORT:
+            known = [*SHORT, *(option for option in source_flags.OPTIONS if option not in SHORT)]
+            raise ConfigError(f"{name}: unknown argument, {one_of(name, known)}")
+        changes[SHORT[name]] = value
+    if source:
+        changes["data.source"] = source
     if preset:
         asked = base.replace({key: changes[key] for key in ("data.source", "model.name") if key in changes})
         changes = {**presets.find(preset, asked).settings, **changes}

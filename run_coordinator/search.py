@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from graph_data import source_flags
 from run_coordinator import keywords, prepared, repeat, run_config, search_space, tables
 from run_coordinator.epoch_calls import OnEpoch
 from run_coordinator.repeat import Done, Spread, Summary, Watch, in_a_cell
@@ -154,7 +153,7 @@ def search(
     """
     if runs < 1 or jobs < 1 or random < 0:
         raise ConfigError(f"runs = {runs}, jobs = {jobs}, random = {random}: must be >= 1, random >= 0")
-    parsed = search_space.parse(over or {}, run_config.said_once(settings or {}, source_flags.sorted_out(short)[0]))
+    parsed = search_space.parse(over or {}, run_config.keys_said(settings or {}, short))
     base, in_memory = repeat.asked(source, config, settings, short, preset)
     points = search_space.points(parsed, random, seed)
     known: dict[Data, ShardSet] = {}

@@ -79,8 +79,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _num_runs(args: argparse.Namespace, over: dict[str, str]) -> int:
-    flags = {name: value for name in run_config.SHORT if (value := getattr(args, name)) is not None}
-    fixed = run_config.said_once(run_config.settings_of(args.set), flags)
+    flags = [name for name in run_config.SHORT if getattr(args, name) is not None]
+    fixed = run_config.keys_said(run_config.settings_of(args.set), flags)
     points = search_space.points(search_space.parse(over, fixed), args.random, args.search_seed)
     return len(points) * int(args.runs)
 

@@ -134,8 +134,6 @@ MISTAKES = [
     ("train --train-per-class 3", "unknown argument --train-per-class (a flag of siafu prepare)"),
     ("predict run --labels x.csv --graph", "argument --graph: expected one argument"),
     ("predict run --lr=0.1", "unknown argument --lr=0.1 (a flag of siafu train)"),
-    ("train --lr 0.1 --set train.lr=0.2", "train.lr: is set to 0.2, and by lr to 0.1; leave one of the two out"),
-    ("train digits --set data.source=cora", "the graph is given twice: digits, and data.source = cora"),
     ("search digits --lr 0.1 --grid lr=0.2,0.3", "search over lr: train.lr is also given one value; leave one of "),
     ("train --epohcs 3", "unknown argument --epohcs, did you mean --epochs?"),
     ("train --epoch 3", "unknown argument --epoch, did you mean --epochs?"),
