@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import Mock
 
 import pytest
 
+from graph_server.lambdas.autotune import Autotuner
 from graph_server.lambdas.workforce import LEAST_COHORT, START_S, Workforce
 
 
@@ -75,3 +77,17 @@ def test_tallies_are_what_counting_the_workers_gives(seed: int) -> None:
         assert workforce._num_off == sum(state.is_off for state in alive)
         assert workforce._num_leaving == sum(state.is_leaving for state in alive)
         assert workforce._num_working == sum(state.works for state in alive)
+
+
+def test_what_is_seen_counts_once_half_of_the_workers_wanted_have_started() -> None:
+    tuner = Mock(spec=Autotuner, wanted=10)
+    tuner.decide.return_value = True
+    workforce = Workforce("w", 10, tuner, random.Random(0))
+    starting = workforce.ask(10, 0, 0.0)
+    for name in starting[:4]:
+        workforce.pulled(name)
+    assert not workforce.tune(1.0)  # six of ten are to come
+    tuner.start_over.assert_called_once_with(1.0)
+    workforce.pulled(starting[4])
+    assert workforce.tune(2.0)  # half have started
+    tuner.decide.assert_called_once_with(2.0)
