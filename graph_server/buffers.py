@@ -77,7 +77,7 @@ class PublishedSlot:
         self.store, self.places = store, places
         self.scale = scale  # [inner + ghosts]
         # All mutable state:
-        self.epoch_of = np.full(max(places, default=-1) + 1, -1, np.int64)  # by interval: the epoch of its rows
+        self.epoch_of = np.full(max(places) + 1, -1, np.int64)  # by interval: the epoch of its rows
         self._readers = np.zeros(len(self.epoch_of), np.int64)  # by interval: computations that read its rows now
         self._writers = np.zeros(len(self.epoch_of), np.int64)  # and that write them
 
