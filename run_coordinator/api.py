@@ -113,7 +113,7 @@ def conduct(
     try:
         run_directory.keep_beside(run_dir, shards)
         calls = epoch_calls.Calls(on_epoch, run_dir, resolved.train, state.version if state else 0)
-        with alone, epoch_calls.as_raised():
+        with alone, epoch_calls.as_raised(), run_directory.divergence_told(run_dir):
             with live_status.kept(run_dir, calls.beside(on_status)) as tell:
                 trained = do(told, shards, run_dir, tell)
             result: Result = {**trained, **run_directory.told_of_graph(shards), "run_dir": str(run_dir)}

@@ -24,12 +24,12 @@ from siafu import model_file, models, run_files
 from siafu.address import COORDINATOR, Address, Send
 from siafu.checkpoints import Saver, Store, TrainingState, mirror_of
 from siafu.config import Config
-from siafu.errors import Diverged, GnnError, PeerLost
+from siafu.errors import GnnError, PeerLost
 from siafu.keys import SECRET_BYTES, Keys, is_loopback
 from siafu.keys import wanted as keys_wanted
 from siafu.member import allow_open_files
 from siafu.models import ModelSpec
-from siafu.run_files import DIVERGED, METRICS, Trained
+from siafu.run_files import METRICS, Trained
 from siafu.shards import ShardSet
 from siafu.sockets import Hub, check_loopback, public_key
 from siafu.sparse import Array
@@ -86,7 +86,6 @@ def run(
         mirror_of(config.run.checkpoint_to, run_dir.name),
     )
     guard.tell_run(str(run_dir), config.servers.silence_s)
-    (run_dir / DIVERGED).unlink(missing_ok=True)  # what goes on now may end otherwise
     supervisor, restarts = Supervisor(config.run.restarts), list[_Restart]()
     spent: LedgerState | None = None
     with loggers.opened(config, run_dir) as tell, Saver(store) as saver:
@@ -112,9 +111,6 @@ def run(
                 if before is not None:
                     before = coordinator.gone_on(before, time.monotonic())
             except (Exception, KeyboardInterrupt) as error:
-                if isinstance(error, Diverged):
-                    with contextlib.suppress(OSError):  # a full disk: the error itself is what matters
-                        run_files.write_divergence(run_dir, error)
                 raise _kept(saver, run_dir, coordinator, error)  # noqa: B904 (the same error)
     if not coordinator.usage_complete:
         logger.warning("what the last workers cost is not known of every graph server: the usage is a lower bound")

@@ -17,11 +17,11 @@ import numpy as np
 from siafu import __version__, allotment, outputs, run_files
 from siafu import config as configs
 from siafu.config import Config
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, Diverged
 from siafu.features import STANDARD
 from siafu.fingerprint import differences, of_run
 from siafu.locks import EXCLUSIVE, SHARED, locked
-from siafu.run_files import CONFIG, METRICS, OfGraph, write_whole
+from siafu.run_files import CONFIG, DIVERGED, METRICS, OfGraph, write_whole
 from siafu.shards import NAMES, ShardSet
 
 
@@ -167,6 +167,18 @@ def _told_before(run_dir: Path) -> run_files.Manifest:
         "started": known["started"],
         "resumed": [*known.get("resumed", []), time.strftime("%Y-%m-%dT%H:%M:%S%z")],
     }
+
+
+@contextlib.contextmanager
+def divergence_told(run_dir: Path) -> Iterator[None]:
+    """The run goes on meanwhile. If it diverges, its directory says so (``run_files.divergence``)."""
+    (run_dir / DIVERGED).unlink(missing_ok=True)  # of before: now it may end otherwise
+    try:
+        yield
+    except Diverged as error:
+        with contextlib.suppress(OSError):  # a full disk: the error itself is what matters
+            run_files.write_divergence(run_dir, error)
+        raise
 
 
 def told_of_graph(shards: ShardSet) -> OfGraph:

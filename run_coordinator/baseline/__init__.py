@@ -123,7 +123,7 @@ def _carried_out(
 ) -> Run:
     calls = epoch_calls.Calls(on_epoch, run_dir, config.train)
     with run_directory.alone(run_dir), run_directory.reads(shards.path), epoch_calls.as_raised():
-        with live_status.kept(run_dir, calls.beside(on_status)) as tell:
+        with run_directory.divergence_told(run_dir), live_status.kept(run_dir, calls.beside(on_status)) as tell:
             found = launch.run(config, shards.path.resolve(), run_dir, tell, resume=resume)
         spent = cost.of_baseline(config, seconds=found["train_seconds"])
         result: Result = {

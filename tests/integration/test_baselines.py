@@ -12,17 +12,19 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import siafu
 from graph_data.prepare import prepare
 from infra.verbs import cost
-from run_coordinator.baseline import train_baseline
+from run_coordinator.baseline import launch, train_baseline
 from run_coordinator.export import export
+from run_coordinator.past_runs import PastRun
 from run_coordinator.predict import predict
-from siafu import model_file
-from siafu.errors import ConfigError
+from siafu import model_file, run_files
+from siafu.errors import ConfigError, Diverged
 from tests.integration.processes import Training, rank_of
 from tests.toy_graphs import random_graph
 
@@ -164,6 +166,20 @@ def test_torchrun_is_told_all_it_needs(shards: str, tmp_path: Path) -> None:
     assert re.search(
         rf"gpu_baselines: rank [01]: --run-dir {run}: a run was there; --resume goes on with it", again.stderr
     )
+
+
+@pytest.mark.parametrize("how", ["raised", pytest.param("real", marks=pytest.mark.long)])
+def test_a_baseline_that_diverges_says_so_in_its_directory(
+    shards: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    if how == "raised":
+        monkeypatch.setattr(launch, "run", Mock(side_effect=Diverged("epoch 1: the loss is nan")))
+    with pytest.raises(Diverged, match="the loss is") as told:
+        train_baseline("vanilla", shards, run_dir=str(tmp_path / "run"), epochs=9, hidden=8, lr=1e30)
+    assert run_files.divergence(tmp_path / "run") == str(told.value)
+    found = siafu.runs(tmp_path)[0]
+    assert isinstance(found, PastRun)
+    assert found.state == "diverged"
 
 
 @pytest.mark.long
