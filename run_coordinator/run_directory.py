@@ -171,7 +171,7 @@ def _told_before(run_dir: Path) -> run_files.Manifest:
 
 @contextlib.contextmanager
 def divergence_told(run_dir: Path) -> Iterator[None]:
-    """The run goes on meanwhile. If it diverges, its directory says so (``run_files.divergence``)."""
+    """For as long as a run trains: if it diverges, its directory says so (``run_files.divergence``)."""
     (run_dir / DIVERGED).unlink(missing_ok=True)  # of before: now it may end otherwise
     try:
         yield

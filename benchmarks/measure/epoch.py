@@ -261,7 +261,7 @@ def _train(args: argparse.Namespace, parts: int, flags: tuple[str, ...], run_dir
 
 def trained_s(words: Sequence[str], num_epochs: int, run_dir: Path, within: Sequence[str] = ()) -> float:
     """Median seconds of an epoch of ``siafu train`` with these words, in ``pipe`` and without evaluations, after its
-    first ones. ``within``: what that command is an argument of. Raises: GnnError with its last line."""
+    first ones. ``within``: words before that command. Raises: GnnError with its last line."""
     epochs = f"--epochs={SERVER_WARMUP_EPOCHS + num_epochs}"
     more = ["--mode=pipe", epochs, "--eval-every=0", f"--run-dir={run_dir}", "--quiet", "--json"]
     command = [*within, *start.command("siafu", "train", *words, *more)]

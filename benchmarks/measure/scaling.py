@@ -119,19 +119,20 @@ def _trainings(only: list[str], graph: str, rounds: int) -> list[dict[str, Any]]
 
 @contextlib.contextmanager
 def _link(gbit_per_s: float) -> Iterator[tuple[str, ...]]:
-    """What a command is an argument of, for its messages to share such a link; 0: nothing, no limit."""
+    """The words before a command whose messages are to share such a link; 0: none, no limit. Raises: GnnError."""
     if not gbit_per_s:
         yield ()
         return
     bucket = f"tbf rate {gbit_per_s:g}gbit burst 1mb latency 1s"
     inside = ("ip", "netns", "exec", NAMESPACE)
     try:
-        subprocess.run(("ip", "netns", "add", NAMESPACE), check=True)
-        for command in ("ip link set lo up", f"tc qdisc add dev lo root {bucket}"):
-            subprocess.run((*inside, *command.split()), check=True)
+        try:
+            subprocess.run(("ip", "netns", "add", NAMESPACE), check=True)
+            for command in ("ip link set lo up", f"tc qdisc add dev lo root {bucket}"):
+                subprocess.run((*inside, *command.split()), check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise GnnError(f"no link of {gbit_per_s:g} Gbit/s can be made here: {error}") from error
         yield inside
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise GnnError(f"no link of {gbit_per_s:g} Gbit/s can be made here: {error}") from error
     finally:
         with contextlib.suppress(OSError):
             subprocess.run(("ip", "netns", "del", NAMESPACE), check=False)

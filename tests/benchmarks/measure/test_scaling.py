@@ -107,6 +107,14 @@ def test_every_case_runs_once_in_each_round_and_its_median_counts(monkeypatch: p
     assert links[: each - 8] == [0.0] * (each - 8)
 
 
+def test_what_fails_behind_a_link_is_not_called_the_link(monkeypatch: pytest.MonkeyPatch):
+    ran: list[tuple[str, ...]] = []
+    monkeypatch.setattr(scaling.subprocess, "run", lambda command, check: ran.append(command))
+    with pytest.raises(OSError, match="the disk is full"), scaling._link(10):
+        raise OSError("the disk is full")
+    assert ran[-1] == ("ip", "netns", "del", scaling.NAMESPACE)
+
+
 def test_a_link_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatch):
     def refused(command: tuple[str, ...], check: bool) -> None:
         if check:
