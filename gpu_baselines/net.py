@@ -8,7 +8,6 @@ the losses of ``siafu train --mode pipe`` to rounding: its formulas are those of
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from gpu_baselines.graph import Graph
 from siafu.errors import ConfigError
 from siafu.models import ModelSpec
 from siafu.models import build as build_model
+from siafu.table import loaded
 
 #: Model -> its layers here.
 LAYERS = {
@@ -116,8 +116,7 @@ def build(
     if num_linear:
         _make_linear(spec, first, num_linear)
     parameters = {name: torch.from_numpy(np.array(W)).to(device) for name, W in first.items()}
-    module, _, function = LAYERS[spec.name].partition(":")
-    layers: list[Layer] = getattr(importlib.import_module(module), function)(spec, parameters, batch_norm)
+    layers: list[Layer] = loaded(LAYERS[spec.name])(spec, parameters, batch_norm)
     return Net(spec, layers)
 
 

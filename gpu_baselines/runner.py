@@ -9,7 +9,6 @@ Every rank runs it; rank 0 writes. What ends up in ``metrics.jsonl`` and in the 
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import time
@@ -29,14 +28,14 @@ from siafu.evaluation import is_checkpoint, is_evaluated, outcome
 from siafu.metrics import METRICS
 from siafu.run_files import Epoch, Evaluation, Record
 from siafu.stopping import Stopping
+from siafu.table import loaded
 
 UNCOUNTED = frozenset({"setup", "evaluation"})  # kinds of traffic that are no epoch's
 
 
 def made(run: Run) -> Method:
     """The method that the config names. Raises: ConfigError for what it cannot do."""
-    module, _, cls = METHODS[run.baseline.method].program.partition(":")
-    found: Method = getattr(importlib.import_module(f"gpu_baselines.methods.{module}"), cls)(run)
+    found: Method = loaded(f"gpu_baselines.methods.{METHODS[run.baseline.method].program}")(run)
     return found
 
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from graph_data.locality import Locality, locality, sample_edges
 from graph_data.orders import ORDERS, inners, order_vertices, ordered
-from graph_data.tables import named
 from siafu.graph import Graph, row_starts
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array
+from siafu.table import named
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ import numpy as np
 from graph_data.cut import entries_of
 from graph_data.louvain import nested_communities
 from graph_data.metis import part_graph, undirected
-from graph_data.tables import named
 from siafu.graph import Graph, row_starts
 from siafu.sparse import Array
+from siafu.table import named
 
 ORDERS = {
     "metis+degree": "graph_data.orders:metis_degree_order",

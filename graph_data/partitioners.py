@@ -16,12 +16,12 @@ import numpy as np
 from graph_data.cut import sides_of
 from graph_data.greedy import PASSES, greedy
 from graph_data.metis import part_graph
-from graph_data.tables import named
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import Graph, pack, row_starts, unpack
 from siafu.ops import GOLDEN, mixed
 from siafu.shards import Edges
 from siafu.sparse import Array
+from siafu.table import named
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from importlib import import_module
 from queue import SimpleQueue
 from typing import Any
 
@@ -33,6 +32,7 @@ from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
 from siafu.ops import BFLOAT16
 from siafu.shards import ROWS_FOLDER, Shard, ShardSet, folder_of
+from siafu.table import loaded
 from siafu.wire import Heartbeat, Hello, Refused, Stop, Stopped, Usage, Welcome
 
 logger = logging.getLogger(__name__)
@@ -84,10 +84,9 @@ class Server:
             self.partition.trace = []
 
     def _made_invoker(self, joined: Joined, stack: ExitStack) -> Invoker | None:
-        module, _, cls = self.backend.invoker.partition(":")
-        if not module:
+        if not self.backend.invoker:
             return None
-        invoker: Invoker = getattr(import_module(module), cls)(self.backend, joined, self.spec, self._hand_over, stack)
+        invoker: Invoker = loaded(self.backend.invoker)(self.backend, joined, self.spec, self._hand_over, stack)
         return invoker
 
     def run(self) -> None:

@@ -63,25 +63,27 @@ def train(
     """
     resolved, in_memory = run_config.asked(source, config, settings, short, preset)
     cell = progress.of_notebook(resolved.train.epochs) if on_status is None else None
-    on_status = on_status or cell or (lambda status: None)
-    _check_beforehand(resolved, in_memory)
-    on_status(Status(phase="preparing"))
-    shards_path = prepared.shards_of(resolved, in_memory)
-    if in_memory is not None:
-        resolved = resolved.replace({"data.source": str(shards_path)})  # so that the run's config.toml repeats it
-    run = conduct(resolved, shards_path, on_status, on_epoch=on_epoch)
+    run = from_source(resolved, on_status or cell or (lambda status: None), on_epoch, in_memory)
     if cell is not None:
         cell.end()
     return run
 
 
-def _check_beforehand(config: Config, in_memory: Any) -> None:
-    """What is wrong whatever the graph is: known before it is prepared, for an hour perhaps. Raises: ConfigError,
-    DatasetError."""
+def from_source(
+    config: Config, on_status: Callable[[Status], None], on_epoch: OnEpoch | None = None, in_memory: Any = None
+) -> Run:
+    """Prepares the graph and trains as a resolved config says (``run_config.resolve``). ``in_memory``: a graph that is
+    the source. Raises: as ``train``."""
+    # What is wrong whatever the graph is, is known before it is prepared, for an hour perhaps.
     loggers.check(config.run.loggers)
     run_directory.check_free(config)
     model_file.check_there(config.train.warm_start)
     prepared.check_beforehand(config, in_memory)
+    on_status(Status(phase="preparing"))
+    shards_path = prepared.shards_of(config, in_memory)
+    if in_memory is not None:
+        config = config.replace({"data.source": str(shards_path)})  # so that the run's config.toml repeats it
+    return conduct(config, shards_path, on_status, on_epoch=on_epoch)
 
 
 def conduct(
@@ -96,9 +98,7 @@ def conduct(
     (``run_directory.alone``), from the state that ``before`` gives; None: one is made."""
     shards = ShardSet.open(shards_path)
     on_status(Status(phase="starting", notes=shards.training_notes()))
-    resolved = prepared.fit(config, shards)
-    model = prepared.built(resolved, shards)  # what cannot be must not cost a run directory
-    resolved = prepared.with_first_weights(resolved, model, shards)
+    resolved, model = prepared.ready(config, shards)  # what cannot be must not cost a run directory
     Meter(resolved)  # nor a budget without prices
     loggers.check(resolved.run.loggers)
     state = before(model)
@@ -151,8 +151,9 @@ def carry_out(
     ``run_dir``, which the caller has to itself. ``before``: what it goes on from."""
     spec = ModelSpec.of(config, shards.manifest)
     with run_directory.reads(shards.path), lambda_site(config, run_dir) as site:
-        run_directory.write_manifest(run_dir, site.config, shards)
-        result, weights_of = launch.run(site.config, shards, run_dir, on_status, site.check, before)
+        config = config.replace(site.settings)
+        run_directory.write_manifest(run_dir, config, shards)
+        result, weights_of = launch.run(config, shards, run_dir, on_status, site.check, before)
         site.ended(int(result["lambda"].get("invocations", 0)))
     epoch_of = {"best": result["kept"]["epoch"] if result["kept"] else result["epochs"], "final": result["epochs"]}
     data = json.dumps(dict(shards.manifest.fingerprint))

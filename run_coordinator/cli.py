@@ -178,7 +178,7 @@ def main(args: argparse.Namespace) -> int:
     if args.runs is not None:
         return _many(args, config)
     with Display(title(config), config.train.epochs, quiet=args.quiet) as display:
-        run = api.train(config=config, on_status=display)
+        run = api.from_source(config, display)
     return told(run, json_wanted=args.json, verb="train")
 
 

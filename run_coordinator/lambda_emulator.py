@@ -16,7 +16,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -35,9 +35,7 @@ STOP_S = 30.0
 
 @dataclass(frozen=True)
 class Site:
-    """``config``: the run's, with LocalStack's endpoint filled in."""
-
-    config: Config
+    settings: Mapping[str, str]  # what the run's config must say: LocalStack's endpoint
     check: Callable[[], None]  # WorkerError once LocalStack is gone: without it a run would only see refusals
     ended: Callable[[int], None]  # the run has, after that many invocations, whose logs are waited for
 
@@ -60,7 +58,7 @@ def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
     user is to blame, by exit code 2."""
     lambdas = config.lambdas
     if config.servers.backend != "lambda" or lambdas.on != "localstack" or lambdas.endpoint:
-        yield Site(config, lambda: None, lambda invocations: None)
+        yield Site({}, lambda: None, lambda invocations: None)
         return
     logs = run_dir / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -91,8 +89,7 @@ def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
             process.stdin.write(b"%d\n" % invocations)
 
     try:
-        ready = {f"lambda.{key}": value for key, value in _ready(process, log).items()}
-        yield Site(config.replace(ready), check, ended)
+        yield Site({f"lambda.{key}": value for key, value in _ready(process, log).items()}, check, ended)
     finally:
         _stop(process)
         leash.close()

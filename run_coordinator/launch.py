@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from io import RawIOBase
 from pathlib import Path
 
-from run_coordinator import hosts, loggers
+from run_coordinator import loggers
 from run_coordinator.actions import Action, Record, Save, Status
 from run_coordinator.coordinator import Coordinator
-from run_coordinator.hosts import Host
+from run_coordinator.hosts import HOSTS, Host
 from run_coordinator.recovery import guard
 from run_coordinator.recovery.history import rewind
 from run_coordinator.recovery.supervisor import Supervisor
@@ -33,6 +33,7 @@ from siafu.run_files import METRICS, Trained
 from siafu.shards import ShardSet
 from siafu.sockets import Hub, check_loopback, public_key
 from siafu.sparse import Array
+from siafu.table import loaded
 from siafu.training_state import LedgerState
 from siafu.wire import RUN_ID_BYTES, Heartbeat, Message, Tensors
 
@@ -200,7 +201,7 @@ class _Attempt:
         run_id = secrets.token_bytes(RUN_ID_BYTES)  # what an earlier attempt still says is another run's
         with (
             open(self.run_dir / METRICS, "ab", buffering=0) as self.metrics,
-            hosts.build(config, self.run_dir, self.shards, run_id) as self.host,
+            loaded(HOSTS[config.run.on]).make(config, self.run_dir, self.shards, run_id) as self.host,
             contextlib.nullcontext(_keys(config, self.host.listen)) as self.keys,
             Hub(
                 COORDINATOR,

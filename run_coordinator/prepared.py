@@ -157,8 +157,16 @@ def _check_judged(config: Config, shards: ShardSet) -> None:
             )
 
 
-def with_first_weights(config: Config, model: Model, shards: ShardSet) -> Config:
-    """The config with a warm start where servers find it. ConfigError or DatasetError if it is none for this model."""
+def ready(config: Config, shards: ShardSet) -> tuple[Config, Model]:
+    """The config of a run on these shards, as all its roles have it, and its model. Raises: as ``fit`` and ``built``;
+    ConfigError or DatasetError for a warm start that is none for this model."""
+    fitted = fit(config, shards)
+    model = built(fitted, shards)
+    return _with_first_weights(fitted, model, shards), model
+
+
+def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Config:
+    """The config with a warm start where servers find it."""
     if not config.train.warm_start:
         return config
     if config.run.on != "local":

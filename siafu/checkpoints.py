@@ -10,7 +10,6 @@ S3  Whatever goes, or gives way to the same version, is renamed first: a folder 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import re
 import shutil
@@ -25,6 +24,7 @@ from siafu.errors import ConfigError, DatasetError, GnnError
 from siafu.faultpoints import reach
 from siafu.fingerprint import Fingerprint, differences
 from siafu.models import ModelSpec
+from siafu.table import loaded
 from siafu.training_state import Manifest, TrainingState, load, sync_folder, write
 
 __all__ = ["FOLDER_NAME", "Mirror", "Saver", "Store", "TrainingState", "load", "mirror_of", "name_of"]
@@ -224,9 +224,8 @@ def mirror_of(url: str, run: str) -> Mirror | None:
     scheme = url.partition("://")[0]
     if scheme not in MIRRORS:
         raise ConfigError(f"run.checkpoint_to = {url!r}: must begin with {' or '.join(f'{s}://' for s in MIRRORS)}")
-    module, _, cls = MIRRORS[scheme].partition(":")
     try:
-        mirror: Mirror = getattr(importlib.import_module(module), cls)(url, run)
+        mirror: Mirror = loaded(MIRRORS[scheme])(url, run)
     except ModuleNotFoundError as error:
         raise ConfigError(f"run.checkpoint_to = {url!r} needs {error.name}: {extras.install('aws')}") from None
     return mirror

@@ -1,6 +1,6 @@
 """What all server processes of a run share: joining, heartbeats, leaving when told, and reporting failures.
 
-python -m graph_server --coordinator tcp://host:port --run-id HEX --index I --config FILE [--shards DIR]
+python -m graph_server --coordinator tcp://host:port --run-id HEX --index I --shards DIR --run-dir DIR
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from siafu.address import COORDINATOR, Address, Role
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.keys import Ring
+from siafu.run_files import CONFIG
 from siafu.sockets import Hub
 from siafu.wire import Failed, Heartbeat, Hello, Message, Refused, Roster, Start, Stop, Welcome
 
@@ -59,7 +60,7 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {role} {args.index} %(name)s: %(message)s")
     allow_open_files()
     me = Address(role, str(args.index))
-    config = configs.load(args.config)
+    config = configs.load(args.run_dir / CONFIG)
     listen = args.listen or config.servers.listen
     ring = _keys(config, on_stdin=args.keys_on_stdin)
     with Hub(me, bytes.fromhex(args.run_id), listen=listen, ports=config.servers.port_range, ring=ring) as hub:
@@ -175,9 +176,10 @@ def _parse(role: Role, argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--coordinator", required=True, metavar="tcp://HOST:PORT")
     parser.add_argument("--run-id", required=True, metavar="HEX")
     parser.add_argument("--index", required=True, type=int)
-    parser.add_argument("--config", required=True, metavar="FILE")
-    parser.add_argument("--shards", default="", metavar="DIR")
-    parser.add_argument("--run-dir", default=".", metavar="DIR")
+    parser.add_argument("--shards", required=True, metavar="DIR", type=Path)
+    parser.add_argument(
+        "--run-dir", required=True, metavar="DIR", type=Path, help=f"has the run's {CONFIG}; gets what we write"
+    )
     parser.add_argument("--listen", default="", metavar="HOST", help="address to bind; without it, servers.listen")
     parser.add_argument("--keys-on-stdin", action="store_true", help="whoever starts us writes our keys there")
     return parser.parse_args(argv)
@@ -201,4 +203,4 @@ def _join(hub: Hub, config: Config, args: argparse.Namespace) -> Joined:
                 case _:
                     early.append((sender, message))
     hub.put_back(early)
-    return Joined(hub, config, args.index, roster, Path(args.shards), Path(args.run_dir))
+    return Joined(hub, config, args.index, roster, args.shards, args.run_dir)

@@ -113,6 +113,7 @@ PURE = (
     "siafu/ops.py",
     "siafu/sparse.py",
     "siafu/errors.py",
+    "siafu/table.py",
     "siafu/models/*.py",
     "siafu/tensor_task.py",
     "siafu/address.py",

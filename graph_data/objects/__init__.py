@@ -6,11 +6,11 @@ Nothing is imported to find out: who holds an object of a package has imported i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from siafu.errors import DatasetError
 from siafu.graph import Graph
+from siafu.table import loaded
 
 #: First part of the module of an object's class -> the function that makes a Graph of it
 OBJECTS = {
@@ -49,6 +49,5 @@ def graph_of(thing: Any) -> Graph:
 
 
 def _read(name: str, thing: Any) -> Graph:
-    module, _, function = name.partition(":")
-    graph: Graph = getattr(import_module(module), function)(thing)
+    graph: Graph = loaded(name)(thing)
     return graph

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 
 from graph_data.objects.arrays import labels_for_losses
 from siafu.errors import ConfigError, one_of
 from siafu.graph import Graph, zero_and_one
+from siafu.table import loaded
 
 #: format -> function of the graph and a folder, which is there and empty
 SINKS = {
@@ -34,8 +34,7 @@ def save(graph: Graph, kind: str, folder: Path) -> Written:
     or a package that is not there."""
     if kind not in SINKS:
         raise ConfigError(f"format {kind!r}: {one_of(kind, SINKS)}")
-    module, _, function = SINKS[kind].partition(":")
-    written: Written = getattr(import_module(module), function)(graph, folder)
+    written: Written = loaded(SINKS[kind])(graph, folder)
     if graph.random_features:
         written = replace(
             written, notes=(*written.notes, f"its features are random ({graph.made_features}): a reader is not told")

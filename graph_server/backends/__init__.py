@@ -6,7 +6,6 @@ To add one: write ``graph_server/backends/<name>.py``, its line in ``BACKENDS``,
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -18,6 +17,7 @@ from siafu.address import Address, Send
 from siafu.config import Config
 from siafu.models import ModelSpec
 from siafu.sparse import Array
+from siafu.table import loaded
 from siafu.tasks import Step, TaskId
 from siafu.wire import Message, Subset, TaskResult, Tensors
 
@@ -180,6 +180,5 @@ class Backend(Protocol):
 
 def build(config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> Backend:
     """The backend that the config names, for graph server ``index``."""
-    module, _, cls = BACKENDS[config.servers.backend].backend.partition(":")
-    backend: Backend = getattr(importlib.import_module(module), cls).make(config, spec, index, clock)
+    backend: Backend = loaded(BACKENDS[config.servers.backend].backend).make(config, spec, index, clock)
     return backend

@@ -8,7 +8,6 @@ epoch are the ``PublishedSlot``'s.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +20,7 @@ from siafu.config import Config
 from siafu.models import Model
 from siafu.shards import Shard
 from siafu.sparse import Array, TaskRows
+from siafu.table import loaded
 from siafu.tasks import Lane, Step
 
 OPERATORS = {
@@ -80,7 +80,5 @@ class Operator(Protocol):
 
 
 def build(name: str, setting: Setting) -> Operator:
-    table = {**OPERATORS, **on_device(setting.config)}
-    module, _, cls = table[name].partition(":")
-    operator: Operator = getattr(importlib.import_module(module), cls)(setting)
+    operator: Operator = loaded({**OPERATORS, **on_device(setting.config)}[name])(setting)
     return operator

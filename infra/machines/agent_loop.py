@@ -134,25 +134,21 @@ class Post:
         folder = self.setting.work / "runs" / f"{order.run}-{self.member.role}-{self.member.name}"
         try:
             shutil.rmtree(folder, ignore_errors=True)
-            files = folder / "files"
             folder.mkdir(parents=True, mode=0o700)
-            files.mkdir()
-            config_file = folder / CONFIG
             data = self.mailbox.get(run_key(order.run, CONFIG), MAX_CONFIG_BYTES)
             if data is None:
                 raise ConfigError(f"run {order.run}: no config in bucket {self.mailbox.bucket}")
-            config_file.write_bytes(data)
-            configs.load(config_file)
-            self._child = self._process(order, folder, config_file)
+            (folder / CONFIG).write_bytes(data)
+            configs.load(folder / CONFIG)
+            self._child = self._process(order, folder)
         except (GnnError, OSError) as error:
             self.duty.exited(1, str(error))
             return
         logger.info("%s of run %s: started, process %d", self.member, order.run, self._child.pid)
-        self._sender = Sender(self.mailbox, order.run, folder / "files", self.setting.poll_s)
+        self._sender = Sender(self.mailbox, order.run, folder, self.setting.poll_s)
         self._sender.__enter__()
 
-    def _process(self, order: Order, folder: Path, config_file: Path) -> Child:
-        files = folder / "files"
+    def _process(self, order: Order, run_dir: Path) -> Child:
         if self.member == COORDINATOR:
             place = Place(
                 bucket=self.mailbox.bucket,
@@ -163,24 +159,17 @@ class Post:
                 listen=self.setting.host,
                 poll_s=self.setting.poll_s,
             )
-            place.write(files)
+            place.write(run_dir)
             command = start.command(
-                "infra.machines.coordinate",
-                "--config",
-                str(config_file),
-                "--shards",
-                str(self._graph),
-                "--run-dir",
-                str(files),
+                "infra.machines.coordinate", "--shards", str(self._graph), "--run-dir", str(run_dir)
             )
-            return Child(command, files / "logs" / "coordinator.log")
+            return Child(command, run_dir / "logs" / "coordinator.log")
         return Child.member(
             self.member,
             order.coordinator,
             bytes.fromhex(order.run_id),
-            config_file=config_file,
             shards=self._graph,
-            run_dir=files,
+            run_dir=run_dir,
             listen=self.setting.host,
             keys=self._keys(order),
         )
@@ -216,7 +205,7 @@ class Post:
             self._sender.finish()
         if self._sender is not None and self._child is None and self._sender.done:
             self._sender.__exit__(None, None, None)
-            shutil.rmtree(self._sender.folder.parent, ignore_errors=True)
+            shutil.rmtree(self._sender.folder, ignore_errors=True)
             self._sender = None
 
     def _ended(self) -> None:

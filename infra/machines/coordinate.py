@@ -1,6 +1,6 @@
 """The coordinator of a run on a machine of the deployment: what ``siafu train`` does, where the members can dial it.
 
-python -m infra.machines.coordinate --config FILE --shards DIR --run-dir DIR; the agent of parameter server 0 starts it.
+python -m infra.machines.coordinate --shards DIR --run-dir DIR; the agent of parameter server 0 starts it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from siafu.shards import ShardSet
 def main(argv: Sequence[str] | None = None) -> int:
     """0; or the exit code of the error that ended the run, which is in ``error.json`` then; 130 if asked to end."""
     parser = argparse.ArgumentParser(prog="python -m infra.machines.coordinate", description=__doc__)
-    for name in ("--config", "--shards", "--run-dir"):
+    for name in ("--shards", "--run-dir"):
         parser.add_argument(name, required=True, type=Path)
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     logging.getLogger("botocore").setLevel(logging.WARNING)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have us begin without one
     try:
-        coordinate(args.config, args.shards, args.run_dir)
+        coordinate(args.shards, args.run_dir)
     except GnnError as error:
         said = {"type": type(error).__name__, "text": str(error)}
         (args.run_dir / "error.json").write_text(json.dumps(said) + "\n")
@@ -48,9 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def coordinate(config_file: Path, shards_path: Path, run_dir: Path) -> None:
-    """Waits for the machines, trains, and leaves all in ``run_dir``."""
-    config, place = configs.load(config_file), Place.read(run_dir)
+def coordinate(shards_path: Path, run_dir: Path) -> None:
+    """Waits for the machines, trains, and leaves all in ``run_dir``, which has the run's config.toml."""
+    config, place = configs.load(run_dir / run_files.CONFIG), Place.read(run_dir)
     shards = ShardSet.open(shards_path, ())
     with run_directory.alone(run_dir), live_status.kept(run_dir, lambda status: None) as on_status:
         _carry_out(config, place, shards, run_dir, on_status)

@@ -25,6 +25,7 @@ from siafu import ray_cluster
 from siafu.address import Address
 from siafu.errors import DatasetError, GnnError, PeerLost
 from siafu.keys import Ring
+from siafu.run_files import CONFIG
 from siafu.shards import MANIFEST, FileEntry, Manifest, ShardSet, folder_of
 from siafu.variables import KERNELS, kernels
 
@@ -83,9 +84,8 @@ class Member:
         ``read``: how files come; through Ray."""
         order = self.order
         try:
-            config_file = self._home / "config.toml"
-            config_file.write_text(order.config)
-            cache = configs.cache_folder(configs.load(config_file).data.cache_dir) / "nodes"
+            (self._home / CONFIG).write_text(order.config)
+            cache = configs.cache_folder(configs.load(self._home / CONFIG).data.cache_dir) / "nodes"
             graph = graph_of(order, cache, read or reader(order.driver_node), lambda: self._doomed)
             for name in (*_WORKERS_OWN, *KERNELS):
                 os.environ.pop(name, None)
@@ -95,9 +95,8 @@ class Member:
                     order.member,
                     order.coordinator,
                     order.run_id,
-                    config_file=config_file,
                     shards=graph,
-                    run_dir=self._home / "run",
+                    run_dir=self._home,
                     listen=order.listen,
                     keys=order.keys,
                 )
@@ -126,12 +125,12 @@ class Member:
 
     def outputs(self) -> dict[str, int]:
         """What the member has written -> bytes of it."""
-        files = (path for path in (self._home / "run").rglob("*") if path.is_file())
-        return {path.relative_to(self._home / "run").as_posix(): path.stat().st_size for path in files}
+        files = (path for path in self._home.rglob("*") if path.is_file() and path != self._home / CONFIG)
+        return {path.relative_to(self._home).as_posix(): path.stat().st_size for path in files}
 
     def piece(self, name: str, offset: int) -> bytes:
         """Of one of the outputs."""
-        return read_piece(str(self._home / "run" / name), offset)
+        return read_piece(str(self._home / name), offset)
 
     def close(self) -> None:
         """Leaves nothing behind."""

@@ -6,7 +6,6 @@ holds every host in the table to it.
 
 from __future__ import annotations
 
-import importlib
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from siafu.address import Address
 from siafu.config import Config
 from siafu.keys import Keys
 
+#: ``run.on`` -> its ``Host``.
 HOSTS = {
     "local": "run_coordinator.hosts.local:LocalHost",
     "ray": "infra.ray.host:RayHost",
@@ -81,10 +81,3 @@ class Host(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-
-
-def build(config: Config, run_dir: Path, shards: Path, run_id: bytes) -> Host:
-    """The host that the config names."""
-    module, _, cls = HOSTS[config.run.on].partition(":")
-    host: Host = getattr(importlib.import_module(module), cls).make(config, run_dir, shards, run_id)
-    return host

@@ -66,13 +66,13 @@ class Child:
         coordinator: str,
         run_id: bytes,
         *,
-        config_file: Path,
         shards: Path,
         run_dir: Path,
         listen: str = "",
         keys: Ring | None = None,
     ) -> Child:
-        """``graph_server`` or ``param_server``, which logs to ``<run_dir>/logs/<role>-<index>.log``.
+        """``graph_server`` or ``param_server``, which logs to ``<run_dir>/logs/<role>-<index>.log``. ``run_dir``: has
+        the run's config.toml.
 
         ``listen``: the address that it binds; empty: ``servers.listen``. ``keys``: go through its stdin.
         """
@@ -85,8 +85,6 @@ class Child:
             run_id.hex(),
             "--index",
             member.name,
-            "--config",
-            str(config_file),
             "--shards",
             str(shards),
             "--run-dir",

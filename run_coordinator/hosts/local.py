@@ -12,7 +12,6 @@ from siafu.address import Address
 from siafu.config import Config
 from siafu.errors import PeerLost
 from siafu.keys import Keys
-from siafu.run_files import CONFIG
 
 
 class LocalHost:
@@ -36,7 +35,6 @@ class LocalHost:
                 member,
                 coordinator,
                 self.run_id,
-                config_file=self.run_dir / CONFIG,
                 shards=self.shards,
                 run_dir=self.run_dir,
                 keys=keys.ring(member) if keys else None,

@@ -8,7 +8,6 @@ it cannot do costs one warning and never the run.
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError, one_of
 from siafu.metrics import SPLITS
 from siafu.run_files import Record
+from siafu.table import loaded
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def check(names: Iterable[str]) -> None:
         if name not in LOGGERS:
             raise ConfigError(f"run.loggers: {name!r} is unknown, {one_of(name, LOGGERS)}")
         try:
-            importlib.import_module(LOGGERS[name].partition(":")[0])
+            loaded(LOGGERS[name])
         except ImportError as error:
             raise ConfigError(f"run.loggers = {name}: {error}: {extras.pip()} install {PACKAGES[name]}") from None
 
@@ -73,8 +73,7 @@ def opened(config: Config, run_dir: Path) -> Iterator[Tell]:
             logger.warning("run.loggers = %s: %s: %s; it is told nothing more", name, type(error).__name__, error)
 
     def begin(name: str) -> None:
-        module, _, cls = LOGGERS[name].partition(":")
-        loggers[name] = getattr(importlib.import_module(module), cls)(run_dir, settings)
+        loggers[name] = loaded(LOGGERS[name])(run_dir, settings)
 
     def tell(record: Record) -> None:
         if record["event"] in ("epoch", "evaluation"):

@@ -6,7 +6,6 @@ To add one: write ``siafu/models/<name>.py`` and its line in ``MODELS``. What a 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,9 +15,11 @@ import numpy as np
 
 from siafu import ops as numpy_ops
 from siafu.config import Config
-from siafu.errors import ConfigError, one_of
+from siafu.errors import ConfigError
 from siafu.ops import Activation
 from siafu.sparse import Array, Rows
+from siafu.table import loaded
+from siafu.table import named as named_in
 from siafu.tasks import Lane, Operator, Program, Step
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
         raise ConfigError(f"model.decoder = {spec.decoder}: is for data.task = link")
     model: Model = made(spec, ops)
     if spec.target == "links":
-        model = _class(LINKS)(model)
+        model = loaded(LINKS)(model)
     return model
 
 
@@ -301,18 +302,10 @@ def shapes(spec: ModelSpec) -> dict[str, Array]:
 
 def named(name: str) -> Any:
     """The class of the model of this name: what ``Model`` says of it. Raises ConfigError if there is none."""
-    if name not in MODELS:
-        raise ConfigError(f"model {name!r}: unknown, {one_of(name, MODELS)}")
-    return _class(MODELS[name])
+    return named_in(MODELS, name, "model")
 
 
 def operators(name: str) -> set[Operator]:
     """How the model of this name combines the rows that it gathers."""
     smallest = ModelSpec(name, in_features=1, num_classes=2, num_train=1)
     return {step.operator for step in build(smallest).program(Lane.TRAIN).steps}
-
-
-def _class(line: str) -> Any:
-    """The class that a table's line names."""
-    module, _, name = line.partition(":")
-    return getattr(importlib.import_module(module), name)

@@ -33,6 +33,7 @@ from siafu.errors import ConfigError
 from siafu.keys import SECRET_BYTES, Keys
 from siafu.shards import ShardSet
 from siafu.sockets import Hub, public_key
+from siafu.table import loaded
 from siafu.wire import RUN_ID_BYTES, Hello, Refused, Stop
 from tests.infra.deployment import POLL_S, Deployment, bucket
 from tests.toy_graphs import random_graph
@@ -105,9 +106,14 @@ def place(request: pytest.FixtureRequest, shards: ShardSet, tmp_path_factory: py
         yield stack.enter_context(PLACES[request.param](shards, tmp_path_factory.mktemp(request.param)))
 
 
+def made(config: Config, run_dir: Path, shards: Path, run_id: bytes) -> Host:
+    host: Host = loaded(hosts.HOSTS[config.run.on]).make(config, run_dir, shards, run_id)
+    return host
+
+
 @contextmanager
 def local(shards: ShardSet, folder: Path) -> Iterator[Make]:
-    yield lambda config, run_dir, run_id: hosts.build(config, run_dir, shards.path, run_id)
+    yield lambda config, run_dir, run_id: made(config, run_dir, shards.path, run_id)
 
 
 @contextmanager
@@ -124,7 +130,7 @@ def _on_machines(mailbox: Mailbox, shards: ShardSet, config: Config, run_dir: Pa
     Place(mailbox.bucket, run, shards.manifest.digest, "127.0.0.1", endpoint=mailbox.endpoint, poll_s=POLL_S).write(
         run_dir
     )
-    return hosts.build(config, run_dir, shards.path, run_id)
+    return made(config, run_dir, shards.path, run_id)
 
 
 PLACES: dict[str, Callable[[ShardSet, Path], AbstractContextManager[Make]]] = {"local": local, "aws": aws, "ray": local}

@@ -77,7 +77,7 @@ def test_a_named_order_is_not_judged():
 
 
 def test_an_unknown_order_is_a_config_error():
-    with pytest.raises(ConfigError, match=r"order 'magic' is not one of auto, metis\+degree"):
+    with pytest.raises(ConfigError, match=r"order 'magic': unknown, must be one of auto, metis\+degree"):
         choose_order(tidy(random_graph()), np.zeros(40, np.int32), "magic", seed=0)
 
 

@@ -73,5 +73,5 @@ def test_the_degree_order_counts_edges_from_other_partitions():
 
 
 def test_unknown_order_is_a_config_error():
-    with pytest.raises(ConfigError, match="order 'magic' is not one of metis\\+degree"):
+    with pytest.raises(ConfigError, match="order 'magic': unknown, must be one of metis\\+degree"):
         order_vertices(tidy(random_graph()), np.zeros(40, np.int32), "magic", seed=0)

@@ -3,10 +3,12 @@
 import pytest
 
 from graph_data.prepare import prepare
+from run_coordinator import api, run_config
 from run_coordinator.api import train
 from run_coordinator.cli import title
 from run_coordinator.prepared import built, fit, shards_of
 from run_coordinator.run_config import resolve
+from siafu import __main__ as program
 from siafu import evaluation
 from siafu.config import Config, load
 from siafu.errors import ConfigError
@@ -36,6 +38,21 @@ def prepared(tmp_path):
 
 def config(**data):
     return Config().replace({f"data.{key}": value for key, value in data.items()})
+
+
+def test_the_command_line_resolves_the_config_once(monkeypatch, prepared):
+    resolved = []
+    monkeypatch.setattr(
+        run_config, "resolve", lambda *words, **more: resolved.append(resolve(*words, **more)) or resolved[-1]
+    )
+
+    def conduct(config, *_, **__):
+        assert [config] == resolved
+        raise ConfigError("far enough")
+
+    monkeypatch.setattr(api, "conduct", conduct)
+    assert program.main(["train", str(prepared("node").path), "--epochs", "3", "--quiet"]) == 2
+    assert resolved[0].train.epochs == 3
 
 
 @pytest.mark.parametrize("case", PREPARED)

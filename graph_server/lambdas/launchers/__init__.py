@@ -6,7 +6,6 @@ what follows from where it is. ``tests/contracts/test_launchers.py`` holds every
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from lambda_funcs.invocation import Invocation
 from siafu import extras
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.table import loaded
 
 OnDone = Callable[[Invocation], None]  # called from a thread of the launcher's
 
@@ -43,9 +43,8 @@ class Launcher(Protocol):
 def build(config: Config, index: int, max_environments: int, on_done: OnDone, log_dir: Path) -> Launcher:
     """The launcher that the config names, for graph server ``index``. ConfigError if what it needs is not installed."""
     place = config.lambdas.place
-    module, _, cls = place.launcher.partition(":")
     try:
-        found = getattr(importlib.import_module(module), cls)
+        found = loaded(place.launcher)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"lambda.on = {config.lambdas.on}: {error.name} is not installed: {extras.install(place.extra)}"

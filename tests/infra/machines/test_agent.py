@@ -206,7 +206,7 @@ def test_an_order_waits_until_the_last_runs_files_are_sent_and_its_end_is_writte
 ) -> None:
     order = Order(secrets.token_hex(8), "fetch", "run", "f" * 64)
     box.write(order_key(post.member), order.value)
-    sender: Any = SimpleNamespace(done=False, folder=tmp_path / "run" / "files", __exit__=lambda *_: None)
+    sender: Any = SimpleNamespace(done=False, folder=tmp_path / "run", __exit__=lambda *_: None)
     post._sender = sender
     post.duty.end = End("0" * 16, "last", 0, "")
     post.turn(1.0, "")

@@ -1,0 +1,24 @@
+"""Lines of literal tables, as of ``MODELS`` and ``HOSTS``: ``"module:name"``, a class or a function that is imported
+when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from siafu.errors import ConfigError, one_of
+
+
+def loaded(line: str) -> Any:
+    """What the line names. Raises: ModuleNotFoundError where a package that its module imports is not installed."""
+    module, _, name = line.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def named(table: Mapping[str, str], name: str, what: str) -> Any:
+    """What the table's line of this name names. Raises: ConfigError, which calls the name ``what``, if there is no such
+    line."""
+    if name not in table:
+        raise ConfigError(f"{what} {name!r}: unknown, {one_of(name, table)}")
+    return loaded(table[name])
