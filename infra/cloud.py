@@ -9,35 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from boto3.exceptions import Boto3Error
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from infra import service
+from siafu import aws_identity
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError
 
 #: botocore's own variable.
 ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
-_KEYS = "check the keys, and that the account has this region enabled"
-_LOGIN = "the AWS login has expired: log in again (aws sso login, aws login)"
-#: botocore's errors of logins, by name: not every boto3 that we allow has all of them.
-_LOGINS = {"LoginError", "SSOError", "TokenRetrievalError"}
-#: What services say when the caller is nobody -> what to do. In a region that the account has not enabled, its keys are
-#: nobody's (Account Management reference guide, "Enable or disable AWS Regions").
-_NOBODY = {
-    "AuthFailure": _KEYS,
-    "ExpiredToken": _LOGIN,
-    "ExpiredTokenException": _LOGIN,
-    "IncompleteSignature": _KEYS,
-    "InvalidAccessKeyId": _KEYS,
-    "InvalidClientTokenId": _KEYS,
-    "InvalidSignatureException": "check the secret key and this machine's clock",
-    "InvalidToken": _LOGIN,
-    "OptInRequired": _KEYS,
-    "RequestExpired": "log in again, or check this machine's clock",
-    "RequestTimeTooSkewed": "check this machine's clock",
-    "SignatureDoesNotMatch": "check the secret key and this machine's clock",
-    "UnrecognizedClientException": _KEYS,
-}
 _DENIED = {
     "AccessDenied",
     "AccessDeniedException",
@@ -81,8 +61,6 @@ def speaking_plainly(what: str) -> Iterator[None]:
     """botocore's and boto3's errors become ours: ConfigError where the user must do something about credentials."""
     try:
         yield
-    except (NoCredentialsError, PartialCredentialsError):
-        raise ConfigError("no AWS credentials: set AWS_PROFILE, or run aws configure") from None
     except (ClientError, BotoCoreError, Boto3Error) as error:  # the last: of an upload, which hides what it came from
         advice = advice_on(error.__context__ if isinstance(error, Boto3Error) else error)
         raise (ConfigError if advice else GnnError)(f"{what}: {error}{advice and f'; {advice}'}") from error
@@ -90,6 +68,6 @@ def speaking_plainly(what: str) -> Iterator[None]:
 
 def advice_on(error: BaseException | None) -> str:
     """What the user must do about credentials; empty if the error is not about them."""
-    if any(kind.__name__ in _LOGINS for kind in type(error).__mro__):
-        return _LOGIN
-    return _NOBODY.get(error.response["Error"]["Code"], "") if isinstance(error, ClientError) else ""
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    names = [error.response["Error"]["Code"]] if isinstance(error, ClientError) else kinds
+    return next((aws_identity.ADVICE[name] for name in names if name in aws_identity.ADVICE), "")

@@ -112,6 +112,7 @@ PURE = (
     "siafu/wire.py",
     "siafu/ops.py",
     "siafu/sparse.py",
+    "siafu/aws_identity.py",
     "siafu/errors.py",
     "siafu/table.py",
     "siafu/models/*.py",

@@ -20,6 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from siafu.aws_identity import ADVICE
+
 
 class Next(Enum):
     """What to do now."""
@@ -107,27 +109,9 @@ REFUSALS: dict[str, tuple[Next, str]] = {
         "no answer although the function's time is over: it has ended, the answer is lost",
     ),
     # Who we are
-    "NoCredentialsError": (Next.FAIL, "no AWS credentials: run aws configure, or give the machine a role"),
-    "PartialCredentialsError": (Next.FAIL, "the AWS credentials are incomplete: run aws configure"),
-    "CredentialRetrievalError": (Next.FAIL, "the AWS credentials cannot be had: log in again"),
-    "TokenRetrievalError": (Next.FAIL, "the AWS login has expired: run aws sso login"),
-    "SSOTokenLoadError": (Next.FAIL, "the AWS login has expired: run aws sso login"),
-    "UnauthorizedSSOTokenError": (Next.FAIL, "the AWS login has expired: run aws sso login"),
-    "LoginRefreshRequired": (Next.FAIL, "the AWS login has expired: run aws login"),
-    "LoginTokenLoadError": (Next.FAIL, "the AWS login has expired: run aws login"),
+    **{name: (Next.FAIL, advice) for name, advice in ADVICE.items()},
     "AccessDeniedException": _NO_RIGHT,
     "AccessDenied": _NO_RIGHT,
-    "UnrecognizedClientException": (Next.FAIL, "AWS does not know these credentials: check profile and region"),
-    "InvalidClientTokenId": (Next.FAIL, "AWS does not know these credentials: check profile and region"),
-    "InvalidSignatureException": (
-        Next.FAIL,
-        "the signature does not fit: check the secret key and this machine's clock",
-    ),
-    "SignatureDoesNotMatch": (Next.FAIL, "the signature does not fit: check the secret key and this machine's clock"),
-    "MissingAuthenticationTokenException": (Next.FAIL, "the call was not signed: check the credentials"),
-    "ExpiredTokenException": (Next.FAIL, "the AWS credentials have expired: log in again"),
-    "ExpiredToken": (Next.FAIL, "the AWS credentials have expired: log in again"),
-    "OptInRequired": (Next.FAIL, "the account has no Lambda: complete its registration with AWS"),
     # The function itself
     "ResourceNotFoundException": (
         Next.FAIL,

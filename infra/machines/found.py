@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from infra import deployment, reaper, service
 from infra.cloud import advice_on
@@ -39,8 +39,6 @@ def find(config: Config) -> Found:
         return Found(cloud.bucket)
     try:
         stacks = stacks_of(cloud.name, region)
-    except (NoCredentialsError, NoRegionError):
-        raise ConfigError("no AWS credentials: set AWS_PROFILE, or run aws configure") from None
     except (BotoCoreError, ClientError) as error:
         advice = advice_on(error)
         raise ConfigError(f"deployment {cloud.name} in {region}: {error}{advice and f'; {advice}'}") from None

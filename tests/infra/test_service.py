@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError, UnauthorizedSSOTokenError
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, UnauthorizedSSOTokenError
 
 from infra import service
 from infra.cloud import speaking_plainly
@@ -56,6 +56,7 @@ def client_error(code: str) -> ClientError:
         (client_error("RequestExpired"), "clock"),
         (client_error("ExpiredToken"), "log in again"),
         (UnauthorizedSSOTokenError(), "log in again"),
+        (NoCredentialsError(), "set AWS_PROFILE"),
     ],
 )
 def test_credentials_that_do_not_do_are_told_with_what_to_do(error, advice):

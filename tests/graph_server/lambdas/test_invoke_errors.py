@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from graph_server.lambdas.invoke_errors import FAILURES, REFUSALS, THROTTLED, THROTTLES, Next, judge
+from graph_server.lambdas.invoke_errors import FAILURES, REFUSALS, THROTTLED, THROTTLES, Next, Verdict, judge
+from siafu import aws_identity
 
 #: Of what siafu's function has not: they are judged by the status that comes with them.
 WITHOUT = ("SnapStart", "KMS", "EFS", "S3Files")
@@ -76,3 +77,8 @@ def test_every_why_is_one_line_that_names_the_error_and_its_reason() -> None:
 
 def test_why_without_a_reason_has_no_gap() -> None:
     assert judge("ServiceException").why == "ServiceException: Lambda itself failed"
+
+
+def test_a_caller_whom_aws_does_not_know_reads_what_every_command_says():
+    """Cloud.advice_on has the same table."""
+    assert all(judge(name) == Verdict(Next.FAIL, f"{name}: {advice}") for name, advice in aws_identity.ADVICE.items())

@@ -343,7 +343,7 @@ def test_credentials_that_are_missing_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)  # it remembers credentials of the tests before
-    with pytest.raises(ConfigError, match="no AWS credentials: set AWS_PROFILE"):
+    with pytest.raises(ConfigError, match="Unable to locate credentials; set AWS_PROFILE"):
         Cloud.of(CONFIG)
 
 
