@@ -177,7 +177,7 @@ def tables(settings: Sequence[Setting] = SETTINGS) -> str:
 
 def _row(setting: Setting) -> dict[str, str]:
     option, machine = setting.option, setting.option.machine
-    moved, servers = Traffic.of(option), sum(cost.per_hour(option.config).values())
+    moved, servers = Traffic.of(option), cost.standing(option.config).usd
     lambdas = cost.lambda_per_hour(option.config, option.environments)
     return {
         "setting": setting.name,

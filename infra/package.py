@@ -111,12 +111,12 @@ def build(arch: str, runtime: str | None = None, folder: Path | None = None) -> 
     return _build(Target.of_lambda(arch, ours[-1]), folder)
 
 
-def build_here(folder: Path | None = None, runtime: str | None = None) -> Package:
+def build_here(runtime: str | None = None) -> Package:
     """The package that our LocalStack runs on this machine; ``runtime`` None: this Python's.
 
     It has the kernels that siafu computes with here; none where siafu computes with NumPy here.
     """
-    return _build(Target.here(runtime), folder, here=True)
+    return _build(Target.here(runtime), None, here=True)
 
 
 def unpacked(package: Package) -> Path:

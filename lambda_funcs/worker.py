@@ -81,4 +81,4 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._hub.flush_and_close(1.0)
+        self._hub.flush_and_close()

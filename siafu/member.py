@@ -73,9 +73,9 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
             logger.error("%s", trace)
             text = str(error) if isinstance(error, GnnError) else f"{type(error).__name__}: {error}"
             hub.send(COORDINATOR, Failed(role, args.index, type(error).__name__, text[:4000], trace[:20000]))
-            hub.flush_and_close(1.0)
+            hub.flush_and_close()
             return 1
-        hub.flush_and_close(1.0)
+        hub.flush_and_close()
     return 0
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
@@ -363,7 +364,7 @@ def write_divergence(run_dir: Path, error: Diverged) -> None:
 
 def write_whole(file: Path, data: bytes) -> None:
     """Beside, then renamed: a crash, a full disk or a power cut leaves what was there before. Raises: OSError."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    beside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")  # nobody else's, on no machine of a shared disk
     try:
         with open(beside, "wb") as stream:
             stream.write(data)

@@ -48,6 +48,8 @@ _KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 60, zmq.TCP_KEEPALIV
 #: is looked at between two polls.
 _HANDSHAKE_MS = 10_000
 _LOOPBACK_S = 5.0
+#: How long what was sent may take to leave a hub that closes.
+LINGER_S = 1.0
 
 
 #: Ends of connections that did not come as far as to show a key.
@@ -284,10 +286,10 @@ class Hub:
         self._wake_writer.close()
         self._context.term()
 
-    def flush_and_close(self, linger_s: float) -> None:
-        """Closes once what was sent has left, or after ``linger_s``."""
+    def flush_and_close(self) -> None:
+        """Closes once what was sent has left, or after ``LINGER_S``."""
         for link in (*self._links.values(), *([self._mailbox] if self._mailbox else [])):
-            link.close(linger=int(linger_s * 1000))
+            link.close(linger=int(LINGER_S * 1000))
         self._links.clear()
         self._mailbox = None
         self.close()

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
 from cost_planner.report import drawing
+from website import svg
 
 FOLDER = Path(__file__).parent.parent / "docs" / "measured"
 HEIGHT_IN = 2.6
@@ -61,9 +60,7 @@ def figure(part: str) -> str:
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         drawing.legend(drawn, axes)
-        text = drawing.alone(drawing.svg(drawn, f"growth-{part}", f"{y_label} by {x_label}"))
-    drawn_by = f"<!-- python -m website.growth, with matplotlib {matplotlib.__version__} -->"
-    return text.replace("<style>", f"{drawn_by}<style>svg {{background: var(--paper)}} ", 1)
+        return svg.document(drawn, f"growth-{part}", f"{y_label} by {x_label}", "python -m website.growth")
 
 
 def main() -> None:

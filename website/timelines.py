@@ -11,8 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import matplotlib
-
 from cost_planner.plan import parts
 from cost_planner.plan.parts import LinkRate, Then, Waits
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
@@ -22,6 +20,7 @@ from cost_planner.report.series import Span, Timeline
 from siafu import models
 from siafu.models import ModelSpec
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, TaskId
+from website import svg
 
 FOLDER = Path(__file__).parent.parent / "docs" / "concepts"
 PROGRAM = models.build(ModelSpec("gcn", in_features=64, num_classes=8, num_train=100, widths=(16,))).program(Lane.TRAIN)
@@ -127,9 +126,8 @@ def figure(name: str) -> str:
     shown = {contender: Timeline(SHOWN, longest, {0: spans}, True) for contender, (spans, _) in found.items()}
     with drawing.style():
         drawn, _ = timelines.draw(shown)
-        text = drawing.alone(drawing.svg(drawn, name, f"Timelines of one epoch: {', '.join(found)}"))
-    drawn_by = f"<!-- python -m website.timelines, with matplotlib {matplotlib.__version__} -->"
-    return text.replace("<style>", f"{drawn_by}<style>svg {{background: var(--paper)}} ", 1)
+        title = f"Timelines of one epoch: {', '.join(found)}"
+        return svg.document(drawn, name, title, "python -m website.timelines")
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ wrote is not flushed to the disk before: after a power failure, delete the folde
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import IO, Any
 
 from siafu.errors import DatasetError
 from siafu.locks import LOCK, lock_in
+from siafu.run_files import write_whole
 
 STATE = "state.json"
 Say = Callable[[str], None]
@@ -56,9 +56,7 @@ class Work:
     def record(self, step: str, value: Any) -> None:
         """Notes that a step has ended. ``value`` is JSON, and not None."""
         self._steps[step] = value
-        fresh = self.path(STATE + ".new")
-        fresh.write_text(json.dumps({"key": self._key, "steps": self._steps}))
-        os.replace(fresh, self.path(STATE))
+        write_whole(self.path(STATE), json.dumps({"key": self._key, "steps": self._steps}).encode())
 
     def say(self, line: str) -> None:
         self._say(line)

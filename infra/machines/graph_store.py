@@ -17,6 +17,7 @@ from pathlib import Path
 
 from infra.machines.mailbox import Mailbox, checked_path, shards_key
 from siafu.errors import DatasetError
+from siafu.run_files import write_whole
 from siafu.shards import MANIFEST, FileEntry, Manifest, ShardSet, folder_of
 
 THREADS = 8
@@ -110,7 +111,7 @@ def _manifest(mailbox: Mailbox, digest: str, graph: Path) -> Manifest:
         data = mailbox.get(shards_key(digest, MANIFEST), MAX_MANIFEST_BYTES)
         if data is None:
             raise DatasetError(f"graph {digest[:16]} is not in bucket {mailbox.bucket}, or not whole")
-        _keep(file, data)
+        write_whole(file, data)
     manifest = Manifest.from_json(file.read_text(), file)
     if manifest.digest != digest:
         file.unlink()
@@ -143,12 +144,6 @@ def _measure(file: Path, count: Callable[[int], None]) -> tuple[int, str]:
             nbytes += len(block)
             count(len(block))
     return nbytes, digest.hexdigest()
-
-
-def _keep(file: Path, data: bytes) -> None:
-    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    draft.write_bytes(data)
-    os.replace(draft, file)
 
 
 def _make_room(folder: Path, digest: str, nbytes: int) -> None:

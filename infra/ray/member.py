@@ -25,7 +25,7 @@ from siafu import ray_cluster
 from siafu.address import Address
 from siafu.errors import DatasetError, GnnError, PeerLost
 from siafu.keys import Ring
-from siafu.run_files import CONFIG
+from siafu.run_files import CONFIG, write_whole
 from siafu.shards import MANIFEST, FileEntry, Manifest, ShardSet, folder_of
 from siafu.variables import KERNELS, kernels
 
@@ -163,7 +163,7 @@ def graph_of(order: Order, cache: Path, read: Read, given_up: Callable[[], bool]
                 if not file.is_file() or file.stat().st_size != entry.bytes:
                     _bring(f"{order.shards}/{folder_of(p)}/{name}", file, entry, read, given_up)
         graph.mkdir(parents=True, exist_ok=True)
-        _put(graph / MANIFEST, order.manifest.encode())
+        write_whole(graph / MANIFEST, order.manifest.encode())
     except OSError as error:
         raise DatasetError(f"{graph}: {error.strerror}") from error
     return graph
@@ -217,9 +217,3 @@ def _bring(path: str, file: Path, entry: FileEntry, read: Read, given_up: Callab
         os.replace(draft, file)
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _put(file: Path, data: bytes) -> None:
-    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    draft.write_bytes(data)
-    os.replace(draft, file)

@@ -133,8 +133,8 @@ def of_run(
     """Of a run that took ``seconds`` from the start of its roles to their end, or will take.
 
     gb_s: GB-seconds that Lambda bills, of which ``init_gb_s`` are INIT's. sent_gb: GB that functions send to servers.
-    zone_gb: GB between machines in different zones (rule 4: a deployment has none). ``on_demand`` as of ``per_hour``.
-    PriceUnknown for servers without a price.
+    zone_gb: GB between machines in different zones (rule 4: a deployment has none). ``on_demand``: whatever
+    ``cloud.spot`` says. PriceUnknown for servers without a price.
     """
     cloud, region, on_aws = config.cloud, config.lambdas.region, config.run.on == "aws"
     items: list[Item] = []
@@ -181,19 +181,13 @@ def of_baseline(config: Config, *, seconds: float) -> Cost | None:
     return _bill(items, counted, region, {"seconds": seconds})
 
 
-def standing(config: Config, hours: float = 1.0, *, on_demand: bool = False) -> Cost:
-    """Of a deployment that stands for so long while nothing runs: servers, their volumes, interface endpoints.
+def standing(config: Config) -> Cost:
+    """Of a deployment while nothing runs, by the hour: servers, their volumes, interface endpoints.
 
-    Environments come on top when they run: ``lambda_per_hour``. ``on_demand``: whatever ``cloud.spot`` says.
-    PriceUnknown as ``siafu.pricing.prices`` says.
+    Environments come on top when they run: ``lambda_per_hour``. PriceUnknown as ``siafu.pricing.prices`` says.
     """
-    items = _standing(config, hours, spot=config.cloud.spot and not on_demand)
+    items = _standing(config, 1.0, spot=config.cloud.spot)
     return _bill(items, "a deployment while nothing runs", config.lambdas.region, {})
-
-
-def per_hour(config: Config, *, on_demand: bool = False) -> dict[str, float]:
-    """What ``standing`` costs by the hour, by part."""
-    return dict(standing(config, on_demand=on_demand).parts)
 
 
 # --- Lambda -----------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class Played:
                 server.serve(Joined(hub, self.config, 0, self.roster, self.shards, self.shards))
             except Exception as error:
                 self.error = error
-            hub.flush_and_close(1.0)
+            hub.flush_and_close()
 
     def until(self, enough: Callable[[], bool]) -> None:
         while not enough():

@@ -95,12 +95,12 @@ def test_tiers_begin_at_nothing_and_get_cheaper():
 def test_a_deployment_costs_its_servers_volumes_and_endpoints_by_the_hour():
     asked = config(data__parts=4, servers__param_servers=2, cloud__volume_gib=20)
     volumes = 6 * 20 * 0.08 / 730
-    assert cost.per_hour(asked) == pytest.approx(
+    assert cost.standing(asked).parts == pytest.approx(
         {"graph_servers": 1.16, "param_servers": 0.29, "volumes": volumes, "endpoints": 0.02}
     )
-    assert set(cost.per_hour(config())) == {"graph_servers", "param_servers", "volumes", "endpoints"}
-    assert cost.per_hour(config(cloud__spot=True))["graph_servers"] == pytest.approx(0.29 * 0.31)
-    assert cost.per_hour(config(cloud__spot=True), on_demand=True) == cost.per_hour(config())
+    assert set(cost.standing(config()).parts) == {"graph_servers", "param_servers", "volumes", "endpoints"}
+    assert cost.standing(config(cloud__spot=True)).parts["graph_servers"] == pytest.approx(0.29 * 0.31)
+    assert cost.standing(asked).as_of == "2026-07-20"
 
 
 @pytest.mark.parametrize(
@@ -284,14 +284,6 @@ def test_a_bill_can_be_made_again_from_its_amounts():
     assert cost.of_run(asked, **found.amounts) == found
     usage = {"invocations": 12, "gb_s": 30, "init_ms": 2 / 0.1875 * 1000, "bytes_in": 3e9}
     assert cost.of_run(asked, **cost.amounts_of(asked, usage, 700)).parts == pytest.approx(found.parts)
-
-
-def test_a_deployment_that_stands_for_hours_costs_as_many_times_its_hour():
-    asked = config(**ON_AWS)
-    assert cost.standing(asked, 12).parts == pytest.approx(
-        {part: 12 * usd for part, usd in cost.per_hour(asked).items()}
-    )
-    assert cost.standing(asked).as_of == "2026-07-20"
 
 
 def test_a_baseline_is_its_machine_and_its_disk():
