@@ -22,7 +22,7 @@ from graph_data.sources.names import Source
 from graph_data.sources.onehot import ENDING
 from graph_data.sources.randomrows import random_width
 from graph_data.sources.vertexfiles import is_by_number
-from siafu.errors import DatasetError, listed
+from siafu.errors import DatasetError, counted, listed
 from siafu.features import blocks, columns_of
 from siafu.graph import Graph
 from siafu.shards import CHOSEN, COLUMNS, read_names
@@ -77,7 +77,7 @@ def aligned(graph: Graph, run: str) -> Graph:
         note += f"; left out: {listed(left)}"
     if unknown := [name for name in extra if name not in left]:
         count = _count(graph, unknown)
-        note += f"; unknown to it, and 0 in all columns: {listed(unknown)} in {count:,} row{'s' if count > 1 else ''}"
+        note += f"; unknown to it, and 0 in all columns: {listed(unknown)} in {counted(count, 'row')}"
     features = columns_of(graph.features, [theirs.index(name) if name in theirs else -1 for name in ours])
     names = {**graph.names, COLUMNS: ours} | ({CHOSEN: of_run(run)} if CHOSEN in graph.names else {})
     return replace(graph, features=features, names=names, notes=(*graph.notes, note))

@@ -19,7 +19,7 @@ from run_coordinator.recovery import guard
 from run_coordinator.run import Run
 from siafu import config as configs
 from siafu.config import Config
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, counted
 from siafu.models import MODELS
 from siafu.parser import mark, offer, show_few
 from siafu.progress import Display, dollars, summary, written
@@ -192,7 +192,7 @@ def told(run: Run, *, json_wanted: bool, verb: str) -> int:
     again = f"; siafu resume {run.dir} with a higher limit continues it" if limits.on != "aws" else f" in {run.dir}"
     limit = f"budget of {dollars(limits.budget_usd)}" if run.stopped == BUDGET else f"limit of {limits.max_seconds:g} s"
     print(
-        f"siafu {verb}: stopped at its {limit} after {_counted(run.result['epochs'])}, {spent}; the "
+        f"siafu {verb}: stopped at its {limit} after {counted(run.result['epochs'], 'epoch')}, {spent}; the "
         f"weights are saved{again}",
         file=sys.stderr,
     )
@@ -263,7 +263,7 @@ def _say(args: argparse.Namespace, done: repeat.Done) -> None:
         print(f"{done.trial.name}  diverged{known}", file=sys.stderr)
         return
     scores = [f"validation {written(done.result['val_acc'])}", f"test {written(done.result['test_acc'])}"]
-    times = f"{_counted(done.result['epochs'])} in {done.result['train_seconds']:.1f} s"
+    times = f"{counted(done.result['epochs'], 'epoch')} in {done.result['train_seconds']:.1f} s"
     print("  ".join([done.trial.name, *scores, times]) + known, file=sys.stderr)
 
 
@@ -275,15 +275,10 @@ def incomplete(what: str, complete: bool) -> int:
     return EXIT_AT_LIMIT
 
 
-def _counted(epochs: int) -> str:
-    return f"{epochs} epoch{'s' if epochs != 1 else ''}"
-
-
 def title(config: Config) -> str:
     """What a run is, in a few words: "digits, gcn, async, 2 parts"."""
     staleness = f" s={config.train.staleness}" if config.train.mode == "async" else ""
-    num_parts = prepared.num_parts(config)
-    parts = f"{num_parts} part{'s' if num_parts > 1 else ''}"
+    parts = counted(prepared.num_parts(config), "part")
     return (
         f"{config.data.source}, {config.model.name}, {config.train.mode}{staleness}, {parts}, {config.servers.backend}"
     )

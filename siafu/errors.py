@@ -12,6 +12,11 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join([*map(repr, names[:SHOWN]), *(["…"] if len(names) > SHOWN else [])])
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things, for a message: "1 row", "2,000 rows"."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def one_of(said: object, names: Iterable[str]) -> str:
     """What a word must be, and which of these it may have been meant for."""
     import difflib  # for those who err

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from siafu import peak_memory
+from siafu.errors import counted
 from siafu.metrics import SPLITS, TITLES
 from siafu.run_files import BySplit, Lanes, Result, Split
 
@@ -249,15 +250,11 @@ def _traffic(status: Status) -> list[str]:
     if math.isnan(status.loss):
         return []
     words = [f"{1000 * status.epoch_s:.0f} ms/epoch", *_money(status)]
-    words += [] if status.tasks_in_flight is None else [_counted(status.tasks_in_flight, "task") + " in flight"]
-    words += [_counted(status.workers, "Lambda")] if status.workers else []
+    words += [] if status.tasks_in_flight is None else [counted(status.tasks_in_flight, "task") + " in flight"]
+    words += [counted(status.workers, "Lambda")] if status.workers else []
     words += [f"{size(status.ghost_bytes)} of ghosts/epoch"] if status.ghost_bytes else []
     evaluation = [f"evaluation {size(status.eval_ghost_bytes)}"] if status.eval_ghost_bytes else []
     return [*words, *evaluation]
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _money(status: Status) -> list[str]:
@@ -337,7 +334,7 @@ def summary(result: Result) -> list[str]:
     score = TITLES[result["metric"]]
     best, kept, usage, cost = result["scores"], result["kept"], result.get("lambda"), result["cost"]
     lines = [
-        f"trained     {result['epochs']} epoch{'s' * (result['epochs'] != 1)} in {result['train_seconds']:.1f} s, "
+        f"trained     {counted(result['epochs'], 'epoch')} in {result['train_seconds']:.1f} s, "
         f"{1000 * result['epoch_seconds_median']:.0f} ms each (median)",
     ]
     if best and kept:  # else a limit has stopped the run before anything was evaluated
@@ -349,7 +346,7 @@ def summary(result: Result) -> list[str]:
     if shares := share_of_evaluation(result.get("lanes")):
         lines.append(f"evaluation  {shares}")
     if skipped := result.get("skipped_steps"):
-        lines.append(f"skipped     {skipped} step{'s' * (skipped != 1)} with NaN or infinity: see metrics.jsonl")
+        lines.append(f"skipped     {counted(skipped, 'step')} with NaN or infinity: see metrics.jsonl")
     kinds = result.get("processors", ())
     if result.get("arithmetic") == "numpy":
         lines.append(

@@ -23,7 +23,7 @@ from cost_planner.report.compared import Compared
 from cost_planner.report.figures import Drawn
 from cost_planner.report.reading import Run
 from siafu import __version__, peak_memory
-from siafu.errors import ConfigError, GnnError
+from siafu.errors import ConfigError, GnnError, counted
 from siafu.pricing import prices
 from siafu.progress import dollars, duration, share_of_evaluation, size, written
 from siafu.run_files import Manifest
@@ -210,6 +210,6 @@ def _beside(one: Quantity, text: Callable[[float], str]) -> list[str]:
 
 def _ended(run: Run) -> str:
     """How a run ended. Without a result it is under way, or it failed."""
-    epochs = f"{len(run.epochs)} epoch{'s' * (len(run.epochs) != 1)}"
+    epochs = counted(len(run.epochs), "epoch")
     stopped = run.result.get("stopped", "") if run.result else ""
     return f"{epochs}, {'not finished' if not stopped else 'all' if stopped == 'epochs' else f'stopped by {stopped}'}"

@@ -33,6 +33,7 @@ from cost_planner.value.rows import (
     StoodInFor,
     reached,
 )
+from siafu.errors import counted
 from siafu.pricing.cost import EC2_MINIMUM_S
 from siafu.progress import dollars
 
@@ -272,8 +273,7 @@ def _machines(found: OnMachines, rows: Sequence[Reached]) -> list[str]:
     crowded = [row["name"] for row in rows if row["ranks"] > num_gpus > 0]
     if crowded:
         said.append(
-            f"{', '.join(crowded)}: more ranks than the {num_gpus} GPU{'s' * (num_gpus != 1)} of "
-            f"{gpu}, which they would share"
+            f"{', '.join(crowded)}: more ranks than the {counted(num_gpus, 'GPU')} of {gpu}, which they would share"
         )
     return said
 
@@ -281,7 +281,7 @@ def _machines(found: OnMachines, rows: Sequence[Reached]) -> list[str]:
 def other_cores(threads: int, stand_in: StoodInFor) -> str:
     """What is said of graph servers here that do not compute on as many cores as the type has that they stand for."""
     return (
-        f"a graph server computes on {threads} core{'s' * (threads != 1)} here, {stand_in['graph']} has "
+        f"a graph server computes on {counted(threads, 'core')} here, {stand_in['graph']} has "
         f"{stand_in['vcpus']} vCPUs: on it the times would differ, by how much is not known"
     )
 

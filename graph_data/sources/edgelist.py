@@ -35,7 +35,7 @@ from graph_data.sources.randomrows import no_features, random_width
 from graph_data.sources.sizes import Sizes
 from graph_data.sources.vertexfiles import Table, is_by_number, table
 from graph_data.targets import check_target
-from siafu.errors import DatasetError
+from siafu.errors import DatasetError, counted
 from siafu.graph import MAX_EDGE_TYPES, Graph
 from siafu.shards import CHOSEN, COLUMNS
 from siafu.sparse import Array
@@ -291,7 +291,7 @@ def _note(files: Sequence[Path], used: Sequence[str], names: Collection[str | No
         layout = textfile.layout(file)
         how += [f"no header: its first line, {textfile.shown(layout)}, is data"] if not layout.has_header else []
         if layout.comments:
-            how.append(f"{layout.comments} line{'s' if layout.comments > 1 else ''} of comments above")
+            how.append(f"{counted(layout.comments, 'line')} of comments above")
         if layout.separator != textfile.promised_separator(file):
             how.append(f"separated by {'blanks' if layout.separator == textfile.BLANKS else repr(layout.separator)}")
     return f"{file.name}{more}: {'; '.join([', '.join(used), *how])}"

@@ -18,7 +18,7 @@ from graph_data.sources import columns
 from graph_data.sources.columns import Kind, Where
 from graph_data.sources.textfile import MISSING
 from graph_data.sources.words import coded
-from siafu.errors import DatasetError
+from siafu.errors import DatasetError, counted
 from siafu.sparse import Array
 
 ENDING = ":onehot"  # of a column in FILE#COLUMN,COLUMN
@@ -74,7 +74,7 @@ class Categories:
         """What was made of the column."""
         said = ", ".join(repr(word) for word in sorted(self.missing) if word)
         count = self.missing.total()
-        missing = f", all 0 in {count:,} row{'s' if count > 1 else ''} without any{f' ({said})' if said else ''}"
+        missing = f", all 0 in {counted(count, 'row')} without any{f' ({said})' if said else ''}"
         return f"{file.name}: [{self.column}] is {len(self.names)} columns of 0 and 1{missing if count else ''}"
 
 

@@ -24,7 +24,7 @@ from graph_data.sources.ids import Ids, places
 from graph_data.sources.onehot import Categories
 from graph_data.sources.randomrows import RandomRows, random_width
 from graph_data.targets import numbered_note, one_hot, renumbered
-from siafu.errors import DatasetError
+from siafu.errors import DatasetError, counted
 from siafu.graph import NONE, check_told
 from siafu.npy import read_archive
 from siafu.sparse import Array, Rows, SparseRows
@@ -322,7 +322,7 @@ def labels(
 def _missing(what: str, rows: Table, count: int, words: Iterable[str] = ()) -> str:
     said = ", ".join(repr(word) for word in words if word)
     where = f"{rows.files[0].name}: no {what} [{'] ['.join(rows.values)}]"
-    return f"{where} in {count:,} row{'s' if count > 1 else ''}{f' ({said})' if said else ''}"
+    return f"{where} in {counted(count, 'row')}{f' ({said})' if said else ''}"
 
 
 def _words(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None) -> Labels:

@@ -32,7 +32,7 @@ from siafu import config as configs
 from siafu import errors, run_files
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.errors import ConfigError, GnnError, PeerLost, counted
 from siafu.features import STANDARD
 from siafu.places import PLACES
 from siafu.run_files import CONFIG, RESULT, Trained
@@ -178,7 +178,7 @@ def _refusal(config: Config, member: Address) -> str:
 
 def _servers(counts: Mapping[str, int]) -> str:
     graph, param = counts["graph_server"], counts["param_server"]
-    return f"{graph} graph server{'s' * (graph != 1)} and {param} parameter server{'s' * (param != 1)}"
+    return f"{counted(graph, 'graph server')} and {counted(param, 'parameter server')}"
 
 
 def _send(mailbox: Mailbox, shards: ShardSet, on_status: OnStatus) -> None:

@@ -11,7 +11,7 @@ from run_coordinator import baseline, run_config
 from run_coordinator import cli as train_cli
 from run_coordinator.baseline import settings
 from siafu.baseline import BASELINE_MODELS, METHODS, BaselineConfig
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, counted
 from siafu.parser import offer, show_few
 from siafu.progress import Display, size, summary
 from siafu.run_files import Result
@@ -110,8 +110,8 @@ def main(args: argparse.Namespace) -> int:
 
 def _title(config: BaselineConfig) -> str:
     """What a run is: "cora, gcn, pipegcn, 2 ranks"."""
-    ranks = config.baseline.ranks
-    return f"{config.data.source}, {config.model.name}, {config.baseline.method}, {ranks} rank{'s' * (ranks > 1)}"
+    ranks = counted(config.baseline.ranks, "rank")
+    return f"{config.data.source}, {config.model.name}, {config.baseline.method}, {ranks}"
 
 
 def lines(result: Result) -> list[str]:

@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 from siafu.__main__ import VERBS, main
-from siafu.errors import one_of
+from siafu.errors import counted, one_of
 from siafu.parser import _FLAGS, _VERBS, FLAGS, UNNEEDED, Parser, is_common, meant_flag, meant_verb
 
 
@@ -95,6 +95,10 @@ def test_what_is_advised_is_there() -> None:
 def test_a_value_that_is_nearly_one_is_named(word: str, meant: str | None) -> None:
     end = f"; did you mean {meant}?" if meant else ""
     assert one_of(word, ("gcn", "async", "float32")) == f"must be one of gcn, async, float32{end}"
+
+
+def test_one_thing_is_no_plural() -> None:
+    assert [counted(number, "row") for number in (0, 1, 2, 2000)] == ["0 rows", "1 row", "2 rows", "2,000 rows"]
 
 
 def test_verbs_of_another_program_are_its_own() -> None:
