@@ -34,7 +34,7 @@ from siafu.pricing import prices
 from siafu.setting import SECONDS, converted
 
 #: Flags of ``siafu train`` that this verb has too.
-SHARED = ("model", "layers", "hidden", "heads", "epochs", "eval_every", "partitioner", "target_acc")
+SHARED = ("model", "layers", "hidden", "heads", "epochs", "eval_every", "partitioner", "target_acc", "inductive")
 COUNTS = ("vertices", "edges", "features", "classes")
 TOP = 10
 #: Flags that the short --help shows, besides those of the model.
@@ -311,7 +311,7 @@ def _graph(args: argparse.Namespace, config: Config, tables: Collection[str]) ->
         if missing := [f"--{name}" for name in COUNTS if name not in told]:
             raise ConfigError(f"{', '.join(missing)} missing: without SOURCE, give all four counts")
         vertices, edges, features, classes = (graphs.count(told[name], name) for name in COUNTS)
-        return graphs.of_counts(vertices, edges, features, classes, args.cut)
+        return graphs.of_counts(vertices, edges, features, classes, args.cut, inductive=config.data.inductive)
     if not args.source:
         raise ConfigError("no graph: give SOURCE, or --vertices, --edges, --features and --classes")
     return graphs.of_source(config, args.cut)

@@ -74,5 +74,5 @@ def _work(config: Config, model: Model, counts: Counts, card: Card, lane: Lane) 
         elif step.kind is Kind.WU or step.gathers not in program.publisher:
             found.append(StepWork())
         else:
-            found.append(StepWork(card=card.gather_s(counts.edges, n, item * model.width(step.gathers))))
+            found.append(StepWork(card=card.gather_s(counts.gathered(lane) * counts.edges, n, item * model.width(step.gathers))))
     return found
