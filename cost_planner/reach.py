@@ -16,14 +16,12 @@ def share_that_counts(manifest: Manifest, split: int, lane: Lane) -> float:
     return number / max(1, manifest.num_vertices)
 
 
-def share_among_training(manifest: Manifest, split: int) -> float | None:
-    """Of all edges, those between training vertices: inductive training gathers along them alone. Counted where the
-    graph is prepared; else as if training vertices lay anywhere. None: training is not inductive."""
+def share_among_training(manifest: Manifest) -> float | None:
+    """Of all edges, those between training vertices: inductive training gathers along them alone. None: training is not
+    inductive."""
     if manifest.edge_types != "inductive":
         return None
-    if manifest.type_counts:
-        return manifest.type_counts[TRAINING] / max(1, manifest.num_edges)
-    return share_that_counts(manifest, split, Lane.TRAIN) ** 2
+    return manifest.type_counts[TRAINING] / max(1, manifest.num_edges)
 
 
 def share_of_ghosts(step: Step, train: float, edges: float) -> float:

@@ -4,7 +4,7 @@ settings that were not calibrated on.
     python -m benchmarks.acceptance.plan [--rounds 3] [--json FILE]           a quarter of an hour
     python -m benchmarks.acceptance.plan --calibration FILE --only async      with what was calibrated before
 
-A setting is a mode x intervals x environments x link rate x partitions. Links are those of each environment, shaped
+A setting is a mode x intervals x environments x link rate x partitions; one place trains inductively. Links are those of each environment, shaped
 in user space (``benchmarks.shaper``). What is calibrated on and what is predicted run in the same rounds, each in an
 order of its own: a machine that others share is a third faster in one hour than in the next. Measured is the median
 of rounds. Two numbers are the result: the share of settings whose predicted epoch is within ``CLOSE`` of the
@@ -57,11 +57,13 @@ class Place:
     intervals: int
     environments: int
     mb_per_s: float = 0.0  # of each environment's link; 0: none but loopback
+    inductive: bool = False
 
     @property
     def words(self) -> str:
         link = f"{self.mb_per_s:g} MB/s" if self.mb_per_s else "loopback"
-        return f"{self.parts} x {self.intervals} intervals, {self.environments} Lambdas each, {link}"
+        kind = ", inductive" * self.inductive
+        return f"{self.parts} x {self.intervals} intervals, {self.environments} Lambdas each, {link}{kind}"
 
     def setting(self, mode: str) -> Setting:
         return Setting(mode=mode, parts=self.parts, intervals=self.intervals, environments=self.environments, hidden=96)
@@ -76,6 +78,7 @@ PLACES = (
     Place(1, 16, 3, 25),
     Place(2, 4, 1, 50),
     Place(2, 16, 1, 10),
+    Place(2, 8, 1, inductive=True),
 )
 #: What the shaper is calibrated on.
 SHAPED = (Place(1, 12, 2, 200), Place(2, 10, 1, 35), Place(1, 20, 2, 35))
@@ -135,7 +138,9 @@ def _measure(source: str, job: Setting | tuple[Place, str], epochs: int) -> Meas
         Shaper(rate=place.mb_per_s * 1e6, delay_s=DELAY_S, per_connection=True) if place.mb_per_s else nullcontext()
     )
     with shaped as shaper:
-        more = {"lambda.proxy": shaper.address} if shaper is not None else {}
+        more: dict[str, Any] = {"lambda.proxy": shaper.address} if shaper is not None else {}
+        if place.inductive:
+            more["data.inductive"] = True
         return measured(source, place.setting(mode), epochs, more)
 
 

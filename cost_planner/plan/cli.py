@@ -263,6 +263,8 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
     for name in filter(None, (config.cloud.graph_instance, config.cloud.param_instance, config.cloud.gpu_instance)):
         prices.instance(name, config.lambdas.region, retired=True)  # it compares others, but says how to run with this
     graph = _graph(args, config, tables)
+    if graph.shards and graph.shards.inductive_split >= 0:
+        config = config.replace({"data.split": graph.shards.inductive_split})
     if not args.source:
         config = replace(config, data=replace(config.data, source=""))
     if args.like:

@@ -127,7 +127,7 @@ class Counts:
             filled,
             sum(entry.cut_edges for entry in entries) / max(1, sum(entry.ghosts_in for entry in entries)),
             reach.share_that_counts(manifest, split, Lane.EVAL),
-            reach.share_among_training(manifest, split),
+            reach.share_among_training(manifest),
         )
 
     def gathered(self, lane: Lane) -> float:
