@@ -4,13 +4,13 @@ settings that were not calibrated on.
     python -m benchmarks.acceptance.plan [--rounds 3] [--json FILE]           a quarter of an hour
     python -m benchmarks.acceptance.plan --calibration FILE --only async      with what was calibrated before
 
-A setting is a mode x intervals x environments x link rate x partitions; one place trains inductively. Links are those of each environment, shaped
-in user space (``benchmarks.shaper``). What is calibrated on and what is predicted run in the same rounds, each in an
-order of its own: a machine that others share is a third faster in one hour than in the next. Measured is the median
-of rounds. Two numbers are the result: the share of settings whose predicted epoch is within ``CLOSE`` of the
-measured one, and the share of pairs of modes, all else equal, that the prediction puts in the measured order. Pairs
-that differ by less than ``EQUAL`` when measured are shown and counted too: they may be put in either order. Exit
-code 1 if either is below its bar.
+A setting is a mode x intervals x environments x link rate x partitions; some train inductively. Links are those of each
+environment, shaped in user space (``benchmarks.shaper``). What is calibrated on and what is predicted run in the same
+rounds, each in an order of its own: a machine that others share is a third faster in one hour than in the next.
+Measured is the median of rounds. Two numbers are the result: the share of settings whose predicted epoch is within
+``CLOSE`` of the measured one, and the share of pairs of modes, all else equal, that the prediction puts in the
+measured order. Pairs that differ by less than ``EQUAL`` when measured are shown and counted too: they may be put in
+either order. Exit code 1 if either is below its bar.
 """
 
 from __future__ import annotations
