@@ -466,6 +466,7 @@ def test_verb_runs_judges_and_says(
     assert "Not enough runs: a claim needs 5 seeds" in shown
     assert "tuned by runs with another seed" in shown
     assert "lambda pipe parts=1: learning rate 0.01; 3 tries, 600 s, $" in shown
+    assert "tried on this machine, whose cores they share" in shown
     assert len(trainers.trained) == 3 * (3 + 2)
 
 
