@@ -132,10 +132,12 @@ def here(console: Console, found: Sequence[Here], calibration: Calibration) -> N
         )
     console.print(told)
     console.print()
+    cores = {one.config.lambdas.core for one in found if one.config.servers.backend == "lambda"}
+    of_core = "".join(f" Lambdas compute on {core:.3g} of a core each (lambda.cpu_share)." for core in sorted(cores))
     missing = "" if calibration.memory_gb_per_s else "; the bandwidth of memory is not measured and limits nothing"
     console.print(
         f"Speeds of {calibration.machine}, {calibration.measured}, to within {calibration.error:.0%}{missing}. siafu "
-        "plan --calibrate measures this machine.\n",
+        f"plan --calibrate measures this machine.{of_core}\n",
         highlight=False,
     )
 

@@ -72,8 +72,8 @@ def _legend(found: Printed) -> list[str]:
         said.append(f"- {name}: {rate}{one['tries']} tries, {_seconds(one['seconds'])} s, {dollars(one['usd'])}")
     if any(one["size"] is not None for one in found["tuned"].values()):
         said.append(
-            "numbers of graph servers and ranks were tried on this machine, whose cores they share: on machines of their "
-            "own, others may be best (siafu plan predicts it)"
+            "numbers of graph servers and ranks were tried on this machine, whose cores they share: on machines of "
+            "their own, others may be best (siafu plan predicts it)"
         )
     return said
 
