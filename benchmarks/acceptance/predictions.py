@@ -1,4 +1,4 @@
-"""``siafu plan --check`` on twenty runs that the planner has never seen: their graphs, models, widths, partitions differ.
+"""``siafu plan --check`` on twenty runs that the planner has never seen: graphs, models, widths and partitions differ.
 
     siafu plan --calibrate
     SIAFU_DATA=... python -m benchmarks.acceptance.predictions [--rounds 3] [--only WORDS] [--json FILE]
