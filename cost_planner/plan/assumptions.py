@@ -164,8 +164,8 @@ def _of_training_vertices(graph: Graph) -> list[str]:
     if graph.shards:
         return []
     told = [
-        f"Assumed: {TRAINS:.0%} of the vertices train and {VALIDATES:.0%} validate, as in Reddit; shards say it "
-        "(siafu prepare)."
+        f"Assumed: {TRAINS:.0%} of the vertices train and {VALIDATES:.0%} validate, as in Reddit, and features are "
+        "dense and have 4 bytes; shards say it (siafu prepare)."
     ]
     if graph.inductive:
         told.append(f"Assumed: {TRAINS**2:.0%} of the edges are between training vertices, as if these lay anywhere.")

@@ -76,6 +76,7 @@ def test_the_answer_comes_first_and_fits_80_columns(capsys):
     out = " ".join(" ".join(said).split())
     for words in (
         "No single GPU has the ",
+        "x c7g.xlarge for parameter servers, disks and endpoints.",
         "needs quotas of ",
         "(L-1216C47A)",
         "Left out: ",

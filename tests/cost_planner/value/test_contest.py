@@ -285,6 +285,18 @@ def test_a_rate_that_diverges_is_not_taken_and_who_always_does_keeps_that_of_all
     assert trainers.configs[-1].train.lr == 0.01
 
 
+def test_runs_with_a_rate_that_a_later_call_no_longer_takes_are_nobodys(trainers: Trainers):
+    """A try that had failed succeeds in the next call, and is the best: what was trained with another is left out."""
+    trainers.result = fastest_at({"cpu": 0.032})
+    trainers.raises = lambda config: PeerLost("no room") if config.train.lr == 0.032 else None
+    first = hold("cpu", tune=2)
+    trainers.raises = lambda config: None
+    found = hold("cpu", tune=2)
+    assert (rates(first), rates(found)) == ({"cpu pipe": 0.01}, {"cpu pipe": 0.032})
+    for held in (found, contest.read(found.dir)):
+        assert [one.config.train.lr for one in held.finished] == [0.032]
+
+
 def test_tuning_counts_towards_the_limits(trainers: Trainers):
     found = hold("cpu", BASE.replace({"run.budget_usd": 0.7}), tune=3)
     assert [config.run.budget_usd for config in trainers.configs] == pytest.approx([0.7, 0.45, 0.2])
@@ -462,7 +474,8 @@ def test_verb_runs_judges_and_says(
     assert main(["value", found["run_dir"], "--as", "c7g.2xlarge", "--as-gpu", "g6.xlarge"]) == 0
     shown = capsys.readouterr().out
     assert "digits: to 0.8 (val)" in shown
-    assert "c7g.2xlarge for each graph server" in shown
+    words = " ".join(shown.split())
+    assert "c7g.2xlarge for each graph server and of 1 x c7g.xlarge for parameter servers" in words
     assert "Not enough runs: a claim needs 5 seeds" in shown
     assert "tuned by runs with another seed" in shown
     assert "lambda pipe parts=1: learning rate 0.01; 3 tries, 600 s, $" in shown
