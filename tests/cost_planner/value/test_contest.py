@@ -380,6 +380,13 @@ def test_all_have_as_many_tries_whatever_sizes_they_can_have(trainers: Trainers)
     assert not found.left_out
 
 
+def test_who_can_have_no_size_that_is_tried_is_left_out_and_the_others_have_the_only_one(trainers: Trainers):
+    found = hold("cpu, pipegcn", tune=2, sizes=tuning.Sizes((1,), (1,)))
+    assert list(found.left_out) == ["pipegcn ranks=1"]
+    assert {name: len(found.tries(name)) for name in found.tuned} == {"cpu pipe parts=1": 2}
+    assert [one.name for one in found.finished] == ["cpu pipe parts=1"]
+
+
 def test_a_cluster_that_none_of_its_tries_can_tell_is_that_of_the_call(trainers: Trainers):
     trainers.raises = lambda config: PeerLost("no room") if config.train.seed else None
     found = hold("cpu", tune=2, sizes=TO_FOUR)
@@ -471,12 +478,14 @@ def test_verb_runs_judges_and_says(
     assert "lambda pipe parts=1 lr=0.032, seed 1000000: validation 0.9000" in said.err
     assert "vanilla ranks=1, seed 1: validation 0.9000 after 2 epochs" in said.err
     assert json.loads((Path(found["run_dir"]) / "value.json").read_text()) == found
-    assert main(["value", found["run_dir"], "--as", "c7g.2xlarge", "--as-gpu", "g6.xlarge"]) == 0
+    again = ["value", found["run_dir"], "--as", "c7g.2xlarge", "--as-gpu", "g6.xlarge", "--relative-to", "cpu pipe"]
+    assert main(again) == 0
     shown = capsys.readouterr().out
     assert "digits: to 0.8 (val)" in shown
     words = " ".join(shown.split())
     assert "c7g.2xlarge for each graph server and of 1 x c7g.xlarge for parameter servers" in words
     assert "Not enough runs: a claim needs 5 seeds" in shown
+    assert "cpu pipe parts=1 = 1" in shown
     assert "tuned by runs with another seed" in shown
     assert "lambda pipe parts=1: learning rate 0.01; 3 tries, 600 s, $" in shown
     assert "tried on this machine, whose cores they share" in shown
