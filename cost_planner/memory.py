@@ -168,7 +168,8 @@ def _graph_server(
     widest = int(max(_columns(model, p, slot, degree) for p in programs.values() for slot in p.last_reader))
     tables = table_bytes(config, model, entry, programs)
     of_features = bool(programs[Lane.TRAIN].constants)  # some models transform features before they gather
-    making = 0 if aggregated or not of_features else _making_bytes(manifest, entry, itemsize)
+    inductive = manifest.edge_types == "inductive"  # then each lane has an aggregate of its own, which no run keeps
+    making = 0 if (aggregated and not inductive) or not of_features else _making_bytes(manifest, entry, itemsize)
     on_server, on_card = config.servers.backend != "lambda", config.servers.backend == "gpu"
     # What layer 0 is made from is gone before the first row is published.
     at_work = tables + int(FRAGMENTATION * slots) + TEMPORARIES * threads * rows_per_task * widest * itemsize
@@ -185,7 +186,12 @@ def _graph_server(
             "rows that feed the loss",
             0 if on_card else sum(_chosen_bytes(config, manifest, entry, x, p) for x, p in programs.items()),
         ),
-        Part(GRAPH_SERVERS, "layer 0's aggregate", aggregate_bytes(config, manifest, entry) if of_features else 0),
+        Part(
+            GRAPH_SERVERS,
+            "layer 0's aggregate",
+            of_features * (1 + inductive) * aggregate_bytes(config, manifest, entry),
+        ),
+        Part(GRAPH_SERVERS, "edges among training vertices", _edges_among_bytes(manifest, entry)),
         Part(GRAPH_SERVERS, "published rows", tables),
         Part(GRAPH_SERVERS, "rows between steps", max(at_work, making) - tables),
         Part(GRAPH_SERVERS, "factors and places", _vertex_bytes(entry, itemsize)),
@@ -257,6 +263,16 @@ def _edges_of_loss_bytes(
     return int(edges * (8 if manifest.weighted else 4)) + 2 * 8 * entry.vertices
 
 
+def _edges_among_bytes(manifest: Manifest, entry: PartitionEntry) -> int:
+    """Of ``views.view``, where training is inductive: in-edges, and out-edges that are others."""
+    share = reach.share_among_training(manifest)
+    if share is None:
+        return 0
+    ways = 1 + manifest.directed
+    edges = share * (entry.in_edges + manifest.directed * entry.out_edges)
+    return int(edges * (8 if manifest.weighted else 4)) + ways * 8 * entry.vertices
+
+
 def _chosen_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, lane: Lane, program: Program) -> int:
     """Constants of the rows that marked stages compute on, cut out of all rows' (ADR 0039, 0040)."""
     counted = reach.share_that_counts(manifest, config.data.split, lane)
@@ -284,7 +300,8 @@ def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> i
     stacked, and as many for our peers; and a block of columns, with the rows that are converted and summed for it."""
     if manifest.sparse_features:
         return SPARSE_PRODUCT_BYTES * (aggregate_entries(manifest, entry) or 0)
-    ghosts = 3 * entry.ghosts_in * manifest.num_features * itemsize
+    stored = sum(file.bytes for name, file in entry.files.items() if name.startswith("features"))  # as they travel, too
+    ghosts = 3 * entry.ghosts_in * stored // max(1, entry.vertices)
     block = min(AGGREGATE_BLOCK_BYTES, (entry.vertices + entry.ghosts_in) * manifest.num_features * itemsize)
     return ghosts + block + 2 * min(CONVERTED_BYTES, block)
 

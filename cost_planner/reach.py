@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from siafu.shards import Manifest
 from siafu.tasks import Lane, Step
+from siafu.views import TRAINING
 
 
 def share_that_counts(manifest: Manifest, split: int, lane: Lane) -> float:
@@ -13,6 +14,14 @@ def share_that_counts(manifest: Manifest, split: int, lane: Lane) -> float:
     sizes = manifest.splits[split]
     number = sizes.train if lane is Lane.TRAIN else sizes.train + sizes.val + sizes.test
     return number / max(1, manifest.num_vertices)
+
+
+def share_among_training(manifest: Manifest) -> float | None:
+    """Of all edges, those between training vertices: inductive training gathers along them alone. None: training is not
+    inductive."""
+    if manifest.edge_types != "inductive":
+        return None
+    return manifest.type_counts[TRAINING] / max(1, manifest.num_edges)
 
 
 def share_of_ghosts(step: Step, train: float, edges: float) -> float:

@@ -4,19 +4,19 @@ settings that were not calibrated on.
     python -m benchmarks.acceptance.plan [--rounds 3] [--json FILE]           a quarter of an hour
     python -m benchmarks.acceptance.plan --calibration FILE --only async      with what was calibrated before
 
-A setting is a mode x intervals x environments x link rate x partitions. Links are those of each environment, shaped
-in user space (``benchmarks.shaper``). What is calibrated on and what is predicted run in the same rounds, each in an
-order of its own: a machine that others share is a third faster in one hour than in the next. Measured is the median
-of rounds. Two numbers are the result: the share of settings whose predicted epoch is within ``CLOSE`` of the
-measured one, and the share of pairs of modes, all else equal, that the prediction puts in the measured order. Pairs
-that differ by less than ``EQUAL`` when measured are shown and counted too: they may be put in either order. Exit
-code 1 if either is below its bar.
+A setting is a mode x intervals x environments x link rate x partitions; some train inductively. Links are those of each
+environment, shaped in user space (``benchmarks.shaper``). What is calibrated on and what is predicted run in the same
+rounds, each in an order of its own: a machine that others share is a third faster in one hour than in the next.
+Measured is the median of rounds. Two numbers are the result: the share of settings whose predicted epoch is within
+``CLOSE`` of the measured one, and the share of pairs of modes, all else equal, that the prediction puts in the
+measured order. Pairs that differ by less than ``EQUAL`` when measured are shown and counted too: they may be put in
+either order. Exit code 1 if either is below its bar.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -57,11 +57,13 @@ class Place:
     intervals: int
     environments: int
     mb_per_s: float = 0.0  # of each environment's link; 0: none but loopback
+    inductive: bool = False
 
     @property
     def words(self) -> str:
         link = f"{self.mb_per_s:g} MB/s" if self.mb_per_s else "loopback"
-        return f"{self.parts} x {self.intervals} intervals, {self.environments} Lambdas each, {link}"
+        kind = ", inductive" * self.inductive
+        return f"{self.parts} x {self.intervals} intervals, {self.environments} Lambdas each, {link}{kind}"
 
     def setting(self, mode: str) -> Setting:
         return Setting(mode=mode, parts=self.parts, intervals=self.intervals, environments=self.environments, hidden=96)
@@ -76,6 +78,7 @@ PLACES = (
     Place(1, 16, 3, 25),
     Place(2, 4, 1, 50),
     Place(2, 16, 1, 10),
+    Place(2, 8, 1, inductive=True),
 )
 #: What the shaper is calibrated on.
 SHAPED = (Place(1, 12, 2, 200), Place(2, 10, 1, 35), Place(1, 20, 2, 35))
@@ -101,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         jobs: list[Setting | tuple[Place, str]] = [*known, *shaped, *asked]
         Random(number).shuffle(jobs)
         for job in jobs:
-            runs.setdefault(job, []).append(_measure(args.source, job, args.epochs))
+            runs.setdefault(job, []).append(trained(args.source, job, args.epochs))
             words = job.words if isinstance(job, Setting) else f"{job[1]}, {job[0].words}"
             table.say(f"{number + 1}/{args.rounds} {words}: {1000 * runs[job][-1].seen.epoch_s:.0f} ms")
     if args.calibration:
@@ -109,9 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         calibration = fitted([middle(runs[setting]) for setting in known], machine_rates.measured())
         calibration.save(args.save or own_path())
-    instrument = _instrument([(*job, runs[job]) for job in shaped], calibration)
+    instrument = fitted_instrument([(*job, runs[job]) for job in shaped], calibration)
     table.say(f"the shaper: {instrument}")
-    rows = [_row(*job, runs[job], calibration, instrument) for job in asked]
+    rows = [compared(*job, runs[job], calibration, instrument) for job in asked]
     close = sum(abs(row["off"]) <= CLOSE for row in rows) / len(rows)
     right, clear = _ranked(rows)
     table.show([_shown(row) for row in rows])
@@ -127,29 +130,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if close >= CLOSE_SHARE and ranked >= RANKED_SHARE else 1
 
 
-def _measure(source: str, job: Setting | tuple[Place, str], epochs: int) -> Measured:
+def trained(source: str, job: Setting | tuple[Place, str], epochs: int) -> Measured:
     if isinstance(job, Setting):
         return measured(SPARSE if job.sparse else source, job, epochs)
     place, mode = job
-    shaped = (
-        Shaper(rate=place.mb_per_s * 1e6, delay_s=DELAY_S, per_connection=True) if place.mb_per_s else nullcontext()
-    )
+    more = {"data.inductive": True} if place.inductive else {}
+    return behind_link(source, place.setting(mode), epochs, place.mb_per_s, more)
+
+
+def behind_link(
+    source: str, setting: Setting, epochs: int, mb_per_s: float, more: Mapping[str, Any] | None = None
+) -> Measured:
+    """``mb_per_s``: of each environment's link; 0: none but loopback."""
+    shaped = Shaper(rate=mb_per_s * 1e6, delay_s=DELAY_S, per_connection=True) if mb_per_s else nullcontext()
     with shaped as shaper:
-        more = {"lambda.proxy": shaper.address} if shaper is not None else {}
-        return measured(source, place.setting(mode), epochs, more)
+        proxy = {"lambda.proxy": shaper.address} if shaper is not None else {}
+        return measured(source, setting, epochs, {**(more or {}), **proxy})
 
 
-def _row(
+def compared(
     place: Place, mode: str, found: Sequence[Measured], calibration: Calibration, instrument: Instrument
 ) -> dict[str, Any]:
-    first = found[0]
-    link = LinkRate(place.mb_per_s * 1e6) if place.mb_per_s else LOOPBACK
-    plan = local_plan(first.config, first.spec, first.counts, calibration.speeds, link, calibration.memory)
-    assert plan.environments is not None
-    if place.mb_per_s:
-        plan = replace(plan, environments=instrument.of(plan.environments, place.mb_per_s * 1e6))
     seen = [run.seen.epoch_s for run in found]
-    predicted = predicted_s(plan)
+    predicted = foreseen_s(found[0], place.mb_per_s, calibration, instrument)
     return {
         "place": asdict(place),
         "mode": mode,
@@ -159,6 +162,15 @@ def _row(
         "predicted_s": predicted,
         "off": predicted / median(seen) - 1,
     }
+
+
+def foreseen_s(run: Measured, mb_per_s: float, calibration: Calibration, instrument: Instrument) -> float:
+    """Of an epoch, behind such links; 0: loopback."""
+    link = LinkRate(mb_per_s * 1e6) if mb_per_s else LOOPBACK
+    plan = local_plan(run.config, run.spec, run.counts, calibration.speeds, link, calibration.memory)
+    if mb_per_s and plan.environments is not None:
+        plan = replace(plan, environments=instrument.of(plan.environments, mb_per_s * 1e6))
+    return predicted_s(plan)
 
 
 @dataclass(frozen=True)
@@ -175,11 +187,13 @@ class Instrument:
         return replace(environments, latency_s=late_s, relay=self.factor * (3e-9 + 60e-6 / turn))
 
 
-def _instrument(runs: Sequence[tuple[Place, str, Sequence[Measured]]], calibration: Calibration) -> Instrument:
+def fitted_instrument(runs: Sequence[tuple[Place, str, Sequence[Measured]]], calibration: Calibration) -> Instrument:
     """Calibrated too, on runs that are none of ``PLACES``."""
 
     def off(instrument: Instrument) -> float:
-        return sum(float(_row(place, mode, found, calibration, instrument)["off"]) ** 2 for place, mode, found in runs)
+        return sum(
+            float(compared(place, mode, found, calibration, instrument)["off"]) ** 2 for place, mode, found in runs
+        )
 
     return min((Instrument(factor, late_s) for factor in FACTORS for late_s in LATES_S), key=off)
 

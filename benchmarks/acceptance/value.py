@@ -95,7 +95,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         __doc__,
         only=(list(CASES), "graphs; cora of $SIAFU_DATA"),
         runs=(5, "seeds of each contender"),
-        tune=(0, "learning rates that are tried for each contender first"),
+        tune=(0, "learning rates that are tried for each contender first, on its cluster"),
         contenders=("", "as of siafu value, instead of a graph's own; cpu pipe among them"),
         as_gpu=("g4dn.xlarge", "that of a GPU, and of all ranks of a baseline"),
         dir=Path("runs/value"),

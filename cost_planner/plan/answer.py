@@ -132,10 +132,12 @@ def here(console: Console, found: Sequence[Here], calibration: Calibration) -> N
         )
     console.print(told)
     console.print()
+    cores = {one.config.lambdas.core for one in found if one.config.servers.backend == "lambda"}
+    of_core = "".join(f" Lambdas compute on {core:.3g} of a core each (lambda.cpu_share)." for core in sorted(cores))
     missing = "" if calibration.memory_gb_per_s else "; the bandwidth of memory is not measured and limits nothing"
     console.print(
         f"Speeds of {calibration.machine}, {calibration.measured}, to within {calibration.error:.0%}{missing}. siafu "
-        "plan --calibrate measures this machine.\n",
+        f"plan --calibrate measures this machine.{of_core}\n",
         highlight=False,
     )
 
@@ -214,9 +216,22 @@ def _legend(found: Planned) -> str:
     assumed = f"{ASSUMED} GPU speed and memory from data sheets: times may be half or twice as long. "
     return (
         f"value: 1 / (time x dollars), the best = 1. {MARK} No option is both faster and cheaper. "
+        f"{_param_servers(found.rows)}"
         f"{assumed * any(one.option.card for one in found.rows)}Times to within about {found.ranking.error:.0%}: "
         "smaller differences mean nothing."
     )
+
+
+def _param_servers(rows: Sequence[Predicted]) -> str:
+    """What dollars include beside the machines of the table."""
+    of_servers = [one.option for one in rows if one.option.param_servers]
+    if not of_servers:
+        return ""
+    counts = sorted({option.param_servers for option in of_servers})
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    kind = of_servers[0].config.cloud.param_instance
+    others = "" if len(of_servers) == len(rows) else " of graph servers"
+    return f"Dollars{others} include {number} x {kind} for parameter servers, disks and endpoints. "
 
 
 def _quotas(found: Planned) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from cost_planner.plan import cards, cores, epochs
 from cost_planner.plan.asked import CONCURRENCY, Asked
 from cost_planner.plan.calibration import Calibration
-from cost_planner.plan.graphs import Graph
+from cost_planner.plan.graphs import TRAINS, VALIDATES, Graph
 from cost_planner.plan.options import S3_BYTES_PER_S, START_S, USABLE
 from cost_planner.plan.ranking import Predicted
 from cost_planner.plan.simulated_run import Environments
@@ -36,6 +36,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
             f"--epochs, or --like RUN. no-pipe needs as many; async needs more, by Dorylus' ratios: {ratios}."
         ),
         _of_cut(graph),
+        *_of_training_vertices(graph),
         (
             f"Speeds were measured on {calibration.machine} on {calibration.measured}, to within "
             f"{calibration.error:.0%}. Nobody has measured EC2 or Lambda yet."
@@ -156,6 +157,19 @@ def _of_cut(graph: Graph) -> str:
         f"Cut: with many servers, {graph.cut:.3g} of the edges connect two servers ({graph.cut_source}). Ghosts are "
         f"{graph.shared:.2g} times fewer than random remote vertices, as in eleven real graphs."
     )
+
+
+def _of_training_vertices(graph: Graph) -> list[str]:
+    """Shards say it."""
+    if graph.shards:
+        return []
+    told = [
+        f"Assumed: {TRAINS:.0%} of the vertices train and {VALIDATES:.0%} validate, as in Reddit, and features are "
+        "dense and have 4 bytes; shards say it (siafu prepare)."
+    ]
+    if graph.inductive:
+        told.append(f"Assumed: {TRAINS**2:.0%} of the edges are between training vertices, as if these lay anywhere.")
+    return told
 
 
 def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:

@@ -51,6 +51,7 @@ class Check:
     run: str
     quantities: Mapping[str, Quantity]
     error: float  # of predicted times, relative: the calibration's
+    first_run_only: bool = False  # whether later runs on these shards hold less: layer 0's aggregate is kept
 
     def to_dict(self) -> dict[str, Any]:
         told = {name: {**vars(one), "ratio": one.ratio} for name, one in self.quantities.items()}
@@ -89,7 +90,8 @@ def of_run(run: Path, calibration: Calibration) -> Check:
         "usd": paid,
     }
     quantities = {name: Quantity(found[name] if name != "usd" or paid else None, measured[name]) for name in WORDS}
-    return Check(str(run), quantities, calibration.error)
+    kept = config.data.keep_aggregate and manifest.edge_types != "inductive" and not manifest.sparse_features
+    return Check(str(run), quantities, calibration.error, kept)
 
 
 def show(console: Console, checks: Sequence[Check]) -> None:
@@ -101,6 +103,12 @@ def show(console: Console, checks: Sequence[Check]) -> None:
                 ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
                 table.add_row(WORDS[name], _text(name, one.predicted), _text(name, one.measured), ratio)
         console.print(table)
+    if any(one.first_run_only and one.quantities["memory_bytes"].measured for one in checks):
+        console.print(
+            "Memory is predicted for a first run on its shards. A later run reads layer 0's aggregate from the shards' "
+            "folder, and holds less.",
+            highlight=False,
+        )
     console.print(
         f"Times are predicted to within {checks[0].error:.0%} on a quiet machine that siafu plan --calibrate has "
         "measured.",

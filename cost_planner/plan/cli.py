@@ -34,7 +34,7 @@ from siafu.pricing import prices
 from siafu.setting import SECONDS, converted
 
 #: Flags of ``siafu train`` that this verb has too.
-SHARED = ("model", "layers", "hidden", "heads", "epochs", "eval_every", "partitioner", "target_acc")
+SHARED = ("model", "layers", "hidden", "heads", "epochs", "eval_every", "partitioner", "target_acc", "inductive")
 COUNTS = ("vertices", "edges", "features", "classes")
 TOP = 10
 #: Flags that the short --help shows, besides those of the model.
@@ -263,6 +263,8 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
     for name in filter(None, (config.cloud.graph_instance, config.cloud.param_instance, config.cloud.gpu_instance)):
         prices.instance(name, config.lambdas.region, retired=True)  # it compares others, but says how to run with this
     graph = _graph(args, config, tables)
+    if graph.shards and graph.shards.inductive_split >= 0:
+        config = config.replace({"data.split": graph.shards.inductive_split})
     if not args.source:
         config = replace(config, data=replace(config.data, source=""))
     if args.like:
@@ -311,7 +313,7 @@ def _graph(args: argparse.Namespace, config: Config, tables: Collection[str]) ->
         if missing := [f"--{name}" for name in COUNTS if name not in told]:
             raise ConfigError(f"{', '.join(missing)} missing: without SOURCE, give all four counts")
         vertices, edges, features, classes = (graphs.count(told[name], name) for name in COUNTS)
-        return graphs.of_counts(vertices, edges, features, classes, args.cut)
+        return graphs.of_counts(vertices, edges, features, classes, args.cut, inductive=config.data.inductive)
     if not args.source:
         raise ConfigError("no graph: give SOURCE, or --vertices, --edges, --features and --classes")
     return graphs.of_source(config, args.cut)

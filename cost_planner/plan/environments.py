@@ -160,7 +160,8 @@ class _Environment:
         self._asked, self._told = (Link(timeline, kind.link) for _ in range(2)) if kind.relay else (self._in, self._out)
         shared = server.cores if server.plan.together else None
         self._cpu, self._io = (Pool(timeline, 1, shared or Cores(timeline, 1)) for _ in range(2))
-        self._speed = 1.0 if shared else kind.core
+        # Of a Lambda: its processor is that slow. On this machine it computes on a whole one and sleeps.
+        self._speed, self._awake = (1.0, kind.core) if shared else (kind.core, 1.0)
         # All mutable state:
         self.tasks: set[TaskId] = set()
         self._number = 0
@@ -217,7 +218,22 @@ class _Environment:
         asked = self._timeline.now
         server = self._server
         moves = server.moves(server.work(task)) if server.plan.together else None  # elsewhere it has its own memory
-        self._cpu.add((self._number,), seconds, lambda: self._computed(task, asked), meanwhile=moves)
+        self._cpu.add(
+            (self._number,), seconds, lambda: self._computed(task, asked), meanwhile=self._slowed(seconds, moves)
+        )
+
+    def _slowed(self, seconds: float, moves: Waits | None) -> Waits | None:
+        """What else a computation lasts as long as: ``lambda_funcs.cpu_share`` sleeps after it."""
+        if self._awake == 1:
+            return moves
+
+        def both(then: Then) -> None:
+            last = Last(1 if moves is None else 2, then)
+            self._timeline.after(seconds / self._awake, last)
+            if moves is not None:
+                moves(last)
+
+        return both
 
     def _computed(self, task: TaskId, asked: float) -> None:
         now = self._timeline.now

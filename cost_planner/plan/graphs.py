@@ -30,6 +30,8 @@ CUT = 0.5
 SHARED = 1.84
 #: What else it may be: what METIS finds in a graph with communities, and hardly better than at random.
 LOW_CUT, HIGH_CUT = 0.1, 0.9
+#: Of the vertices of a graph without shards, those that train and those that validate: Reddit's, as GraphSAGE split it.
+TRAINS, VALIDATES = 0.66, 0.1
 #: A source with fewer edges than this is cut into so many parts, to see how many rows cross: seconds of METIS.
 TRIAL_PARTS, TRIAL_EDGES = 4, 5_000_000
 SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
@@ -50,6 +52,7 @@ class Graph:
     shared: float = SHARED  # random remote ends of crossing edges over ghosts
     cut_source: str = ASSUMED
     shards: Manifest | None = None  # that were looked at
+    inductive: bool = False  # of a graph without shards: whether training sees training vertices alone
 
     def manifest(self, parts: int) -> Manifest:
         """As shards of so many parts would say, all of them alike."""
@@ -66,6 +69,7 @@ class Graph:
             "degree.npy": 8 * (n + g),
             "labels.npy": 8 * n,
             "split.npy": n,
+            **({"in_type.npy": 2 * m, "train_degree.npy": 8 * (n + g)} if self.inductive else {}),
         }
         files = {name: FileEntry(nbytes, "", 0) for name, nbytes in sizes.items()}
         files |= (
@@ -88,12 +92,21 @@ class Graph:
             order="given",
             seed=0,
             num_partitions=parts,
-            splits=(SplitSizes(int(0.66 * self.vertices), int(0.1 * self.vertices), 0),),
+            splits=(SplitSizes(int(TRAINS * self.vertices), int(VALIDATES * self.vertices), 0),),
             cut_edges=0,
             partitions=(),
+            **self._inductive(),
         )
         cut_edges = int(crossing * self.edges)
         return replace(base, num_partitions=parts, partitions=(entry,) * parts, cut_edges=cut_edges)
+
+    def _inductive(self) -> dict[str, Any]:
+        """Of a manifest that nobody has counted: as if training vertices lay anywhere."""
+        if not self.inductive:
+            return {}
+        among = int(TRAINS**2 * self.edges)
+        counts = among, self.edges - among
+        return {"edge_types": "inductive", "num_edge_types": 2, "type_counts": counts, "inductive_split": 0}
 
     @property
     def cut_is_assumed(self) -> bool:
@@ -118,9 +131,11 @@ class Graph:
         }
 
 
-def of_counts(vertices: int, edges: int, features: int, classes: int, cut: float | None = None) -> Graph:
-    found = Graph(f"{short(vertices)} vertices, {short(edges)} edges", vertices, edges, features, classes)
-    return _told(found, cut)
+def of_counts(
+    vertices: int, edges: int, features: int, classes: int, cut: float | None = None, *, inductive: bool = False
+) -> Graph:
+    name = f"{short(vertices)} vertices, {short(edges)} edges"
+    return _told(Graph(name, vertices, edges, features, classes, inductive=inductive), cut)
 
 
 def of_source(config: Config, cut: float | None = None) -> Graph:
@@ -132,7 +147,8 @@ def of_source(config: Config, cut: float | None = None) -> Graph:
         family = synthetic.FAMILIES.get(found.argument.partition("?")[0]) if found.kind == "synthetic" else None
         if family is not None:
             vertices, edges, features = synthetic.counts(found.argument)
-            return _told(Graph(source, vertices, edges, features, family.num_classes), cut)
+            counts = vertices, edges, features, family.num_classes
+            return _told(Graph(source, *counts, inductive=data.inductive), cut)
         if data.parts == 1 and sizes_of(found).num_edges < TRIAL_EDGES:
             config = config.replace({"data.parts": TRIAL_PARTS})
     return _told(of_manifest(ShardSet.open(prepared.shards_of(config)).manifest), cut)

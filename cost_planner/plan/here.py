@@ -1,8 +1,9 @@
 """A run with all its processes on this machine, as ``siafu train`` starts it without a cloud: what its epochs take and
 what it holds, with the cores and the memory that this machine gives us (``siafu.allotment``). No money.
 
-Threads, intervals and environments are those that the trainer would choose. Environments compute on whole cores, as
-they do here unless ``lambda.cpu_share`` is ``real``. All processes share the processors and the memory's bandwidth.
+Threads, intervals and environments are those that the trainer would choose. Environments compute on whole cores, or for
+the share of time that ``lambda.cpu_share = real`` gives them. All processes share the processors and the memory's
+bandwidth.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ def local_plan(
         environments=Environments(
             count=config.lambdas.count,
             most=num_environments(config, cores),
+            core=config.lambdas.core,
             link=link,
             latency_s=speeds.hop_s,
             cold_s=0.0,

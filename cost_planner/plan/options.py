@@ -326,13 +326,14 @@ def _suits(machine: Instance, backend: Backend) -> bool:
 
 
 def _setup_s(asked: Asked, plan: Plan, fitted: Fitted, machine: Instance, card: Card | None) -> float:
-    """Before the first epoch: roles start, shards come from S3, ghosts' features and layer 0's aggregate, and its rows
-    to environments, or edges to the GPU."""
+    """Before the first epoch: roles start, shards come from S3, ghosts' features and layer 0's aggregate (of each lane,
+    if training is inductive), and its rows to environments, or edges to the GPU."""
     counts, speeds, width = fitted.counts, asked.speeds, fitted.manifest.num_features
     features = counts.ghosts * width * 4 / plan.link.bytes_per_s
     memory, table_rows = cores.memory_of(machine, asked.random_share), counts.vertices + counts.ghosts
-    moved = memory.gathered(counts.edges, counts.vertices, table_rows, width * 4, width * 4)
-    gather = counts.edges * (speeds.edge_ns + width * speeds.value_ns) * 1e-9 / plan.threads
+    edges = [counts.edges, *([counts.edges * counts.among] if counts.among is not None else [])]
+    moved = sum(memory.gathered(one, counts.vertices, table_rows, width * 4, width * 4) for one in edges)
+    gather = sum(edges) * (speeds.edge_ns + width * speeds.value_ns) * 1e-9 / plan.threads
     gather = max(gather, moved / memory.bytes_per_s)
     constants = cards.START_S + card.copy_s(counts.edges * EDGE_BYTES) if card else 0.0
     if (kind := plan.environments) is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cost_planner import reach
 from cost_planner.plan.cards import OF_PEAK, ORDER_S, Card
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.products import products_of
@@ -22,7 +23,7 @@ from siafu import models
 from siafu.baseline import BASELINE_MODELS
 from siafu.config import Config
 from siafu.models import Model, ModelSpec
-from siafu.tasks import TENSOR_KINDS, Kind, Lane
+from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step
 
 #: What a layer launches, forward or backward, beside its products: activations, masks, losses, autograd's own.
 ORDERS = 6
@@ -61,7 +62,10 @@ def suits(config: Config) -> bool:
 
 def _work(config: Config, model: Model, counts: Counts, card: Card, lane: Lane) -> list[StepWork]:
     program, item, n = model.program(lane), np.dtype(config.model.dtype).itemsize, counts.vertices
-    others = max(1, counts.parts - 1)
+    others, ghosts = max(1, counts.parts - 1), counts.ghosts
+    if counts.among is not None and lane is Lane.TRAIN:  # those that no edge mentions are left out (gpu_baselines.part)
+        train = model.spec.num_train / (counts.parts * counts.vertices)
+        ghosts *= train * reach.share_of_ghosts(Step(Kind.SC, 0, of_loss=True), train, counts.crossing)
     found = []
     for step, products in zip(program.steps, products_of(model, lane), strict=True):
         if step.kind in TENSOR_KINDS:
@@ -69,10 +73,12 @@ def _work(config: Config, model: Model, counts: Counts, card: Card, lane: Lane) 
             seconds = card.product_s(n * products.flops, operands, orders=ORDERS + products.calls)
             found.append(StepWork(card=seconds))
         elif step.publishes:
-            nbytes = counts.ghosts * model.width(step.publishes) * item
+            nbytes = ghosts * model.width(step.publishes) * item
             found.append(StepWork(card=card.product_s(0, 4 * nbytes, orders=2), peers=nbytes / others))
         elif step.kind is Kind.WU or step.gathers not in program.publisher:
             found.append(StepWork())
         else:
-            found.append(StepWork(card=card.gather_s(counts.edges, n, item * model.width(step.gathers))))
+            found.append(
+                StepWork(card=card.gather_s(counts.gathered(lane) * counts.edges, n, item * model.width(step.gathers)))
+            )
     return found

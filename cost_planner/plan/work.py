@@ -7,7 +7,7 @@ own program and the graph's counts.
 3. Tensor task: the products that its model computes (``cost_planner.plan.products``), 2 in out operations of a row
    each. What no product is part of is not counted.
 4. Bytes of a tensor task are the rows that its step reads and writes, but for what never changes: that stays with the
-   worker. Of a Scatter: the ghosts' share of the rows, to each peer.
+   worker, but for the aggregate of an inductive evaluation. Of a Scatter: the ghosts' share of the rows, to each peer.
 
 5. Graph threads move bytes to and from memory while they work (``memory_traffic``), as fast as the machine's memory
    lets all of them together. Environments of the same machine do so too; elsewhere they have their own memory.
@@ -109,7 +109,7 @@ class Counts:
     filled: float = 1.0  # of the features, gathered once, the share that is stored; 1: they are dense
     crossing: float = 1.0  # edges from a ghost, on average
     judged: float = 1.0  # share of the vertices that evaluations judge
-    inductive: bool = False  # training gathers along edges between training vertices alone
+    among: float | None = None  # inductive: share of the edges that training gathers along; None: it is not
 
     @classmethod
     def of(cls, manifest: Manifest, split: int = 0) -> Counts:
@@ -127,8 +127,12 @@ class Counts:
             filled,
             sum(entry.cut_edges for entry in entries) / max(1, sum(entry.ghosts_in for entry in entries)),
             reach.share_that_counts(manifest, split, Lane.EVAL),
-            manifest.edge_types == "inductive",
+            reach.share_among_training(manifest),
         )
+
+    def gathered(self, lane: Lane) -> float:
+        """Share of the edges that a lane gathers along."""
+        return self.among if self.among is not None and lane is Lane.TRAIN else 1.0
 
 
 def work_of(
@@ -162,8 +166,8 @@ class _Shares:
     @classmethod
     def of(cls, model: Model, counts: Counts, lane: Lane, has_card: bool) -> _Shares:
         train = model.spec.num_train / (counts.parts * counts.vertices) if lane is Lane.TRAIN else counts.judged
-        alone = counts.inductive and lane is Lane.TRAIN
-        edges = train**2 if alone else 1.0  # assumed: training vertices lie anywhere
+        alone = counts.among is not None and lane is Lane.TRAIN
+        edges = counts.gathered(lane)
         of_loss = views.share_of_loss(train)
         if has_card:  # all edges are gathered along, and all rows read
             return cls(train, 1.0, 1.0, of_loss, edges, edges)
@@ -197,6 +201,8 @@ class _Steps:
         self.stored = 2 if config.model.rows == "bfloat16" else self.item
         self.remote = config.servers.backend == "lambda"
         constant = CONSTANTS | self.program.constants
+        if counts.among is not None and lane is Lane.EVAL:  # another aggregate than training's, which workers keep
+            constant = CONSTANTS
         self.kept = constant if config.lambdas.keep_constants else frozenset()
         has_room = card is not None and constant_bytes(config, model, counts) <= card.kept_bytes
         self.stays = constant if has_room else frozenset()

@@ -11,19 +11,21 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cost_planner.value import contenders, contest, finding, judge, table, trained
+from cost_planner.value import contenders, contest, finding, judge, table, trained, tuning
 from cost_planner.value.names import names_apart
-from cost_planner.value.rows import OnMachines, Printed
+from cost_planner.value.rows import OnMachines, Printed, TunedTo
 from graph_data import source_flags
 from run_coordinator import cli as train_cli
 from run_coordinator import repeat, run_config
+from siafu import allotment
 from siafu.baseline import METHODS
-from siafu.config import Config
+from siafu.config import Config, Data
 from siafu.errors import ConfigError
 from siafu.machine import num_threads
 from siafu.parser import show_few
 from siafu.pricing import prices
 from siafu.progress import Display, from_here, written
+from siafu.shards import is_prepared
 
 SUMMARY = "value.json"
 WIDTH = 120
@@ -78,7 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="first find each contender's best of N learning rates around --lr, with another seed",
+        help="first find each contender's best cluster on this machine, unless --parts or --ranks says it, and best of "
+        "N learning rates around --lr, with another seed",
     )
     judge.add_arguments(
         parser,
@@ -99,7 +102,7 @@ def main(args: argparse.Namespace) -> int:
         return _contest(args, stand_in)
     if not args.words:
         raise ConfigError("nothing to compare: give SOURCE with --contenders, or RUN")
-    runs, failed, left_out = _read([Path(word) for word in args.words])
+    runs, failed, left_out, tuned = _read([Path(word) for word in args.words], stand_in)
     if all(one.error for one in runs):
         raise ConfigError(f"nothing to compare: none of the runs in {' '.join(args.words)} is finished")
     graphs = trained.graphs(runs)
@@ -107,7 +110,7 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"runs of {len(graphs)} graphs ({', '.join(graphs[:3])}): values are of one and the same task"
         )
-    _show_runs(args, stand_in, runs, failed, left_out)
+    _show_runs(args, stand_in, runs, failed, left_out, tuned)
     return 0
 
 
@@ -124,24 +127,55 @@ def _nothing_is_trained(args: argparse.Namespace) -> None:
         raise ConfigError(f"{flag}: is for training; add --contenders to train on SOURCE")
 
 
-def _read(folders: Sequence[Path]) -> tuple[list[trained.Contender], dict[str, list[str]], dict[str, str]]:
+def _read(
+    folders: Sequence[Path], stand_in: judge.StandIn
+) -> tuple[list[trained.Contender], dict[str, list[str]], dict[str, str], dict[str, TunedTo]]:
     """Runs, those that have ended of earlier calls of this verb and of others that train often; who failed, and why;
-    who was left out, and why."""
+    who was left out, and why; who was tuned."""
     runs: list[trained.Contender] = []
     failed: dict[str, list[str]] = {}
     left_out: dict[str, str] = {}
+    tuned: dict[str, TunedTo] = {}
     contests = [folder for folder in folders if (folder / contest.WHOSE).is_file()]
     for held in map(contest.read, contests):
         runs += [*held.finished, *held.broken]
         for name, errors in held.failed.items():
             failed.setdefault(name, []).extend(errors)
         left_out.update(held.left_out)
+        tuned.update(_tuned(held, stand_in))
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"{folder}: not a run directory; to train on it, add --contenders")
     others = [trained.read(run) for folder in folders if folder not in contests for run in trained.runs_in(folder)]
     names = names_apart([one.config for one in others])
-    return runs + [replace(one, name=name) for one, name in zip(others, names, strict=True)], failed, left_out
+    runs += [replace(one, name=name) for one, name in zip(others, names, strict=True)]
+    return runs, failed, left_out, tuned
+
+
+def _tuned(held: contest.Contest, stand_in: judge.StandIn) -> dict[str, TunedTo]:
+    found: dict[str, TunedTo] = {}
+    for name, one in held.tuned.items():
+        tries = held.tries(name)
+        found[name] = {
+            "asked": one.asked,
+            "size": one.size,
+            "lr": one.rate,
+            "tries": len(tries),
+            "seconds": sum((run.setup_s or 0.0) + run.last.seconds + run.last.evaluation_s for run in tries),
+            "usd": sum(judge.spent(run, run.last, stand_in).usd for run in tries),
+        }
+    return found
+
+
+def _sizes(args: argparse.Namespace, base: Config, stand_in: judge.StandIn) -> tuning.Sizes:
+    """What --tune tries: a core for each server or rank, a GPU for each rank where its machine has any. None where the
+    user, prepared shards or a deployment say how many there are."""
+    said = args.parts is not None or base.data.parts != Data().parts or is_prepared(base.data.source)
+    if not args.tune or said or base.run.on != "local":
+        return tuning.Sizes()
+    cores = allotment.cores()
+    ranks = min(cores, stand_in.num_gpus or cores)
+    return tuning.Sizes(tuning.powers_of_two(cores), () if args.ranks else tuning.powers_of_two(ranks))
 
 
 def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
@@ -152,10 +186,11 @@ def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
     base = train_cli.asked(argparse.Namespace(**told), many=True)
     if args.target is not None and args.split == "val":
         base = base.replace({"train.target_acc": args.target})
-    names = list(contenders.labels(asked, base, args.ranks or base.data.parts).values())
+    stand_in = replace(stand_in, gpu=stand_in.gpu or base.cloud.gpu_instance)
+    sizes, ranks = _sizes(args, base, stand_in), args.ranks or base.data.parts
+    names = contest.names(asked, base, ranks, {one.directory: sizes.of(one, base, ranks) for one in asked}).values()
     if args.relative_to and args.relative_to not in names:
         raise ConfigError(f"--relative-to {args.relative_to}: must be one of {', '.join(names)}")
-    stand_in = replace(stand_in, gpu=stand_in.gpu or base.cloud.gpu_instance)
     needs_gpu = [one.name for one in asked if one.kind == "gpu" or one.kind in METHODS]
     if needs_gpu and not stand_in.gpu:
         raise ConfigError(f"--contenders {needs_gpu[0]}: at the price of which machine? --as-gpu INSTANCE says so")
@@ -167,11 +202,13 @@ def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
             runs=args.runs,
             ranks=args.ranks,
             tune=args.tune,
+            sizes=sizes,
+            stand_in=stand_in,
             watch=_watch(args),
             on_done=lambda done: _say(args, done),
         )
     runs = [*held.finished, *held.broken]
-    found = _show_runs(args, stand_in, runs, held.failed, held.left_out, held.dir, held.rates)
+    found = _show_runs(args, stand_in, runs, held.failed, held.left_out, _tuned(held, stand_in), held.dir)
     (held.dir / SUMMARY).write_text(json.dumps(found, indent=1) + "\n")
     done = f"siafu value: {held.num_done} of {held.num_asked} runs"
     return train_cli.incomplete(done, held.complete) or (0 if held.finished else 1)
@@ -224,11 +261,12 @@ def _show_runs(
     runs: Sequence[trained.Contender],
     failed: Mapping[str, Sequence[str]],
     left_out: Mapping[str, str],
+    tuned: Mapping[str, TunedTo],
     folder: Path | None = None,
-    rates: Mapping[str, float] | None = None,
 ) -> Printed:
     """Prints the table or its JSON, which it gives."""
-    asked = {"target": args.target, "split": args.split, "beside": args.relative_to}
+    beside = next((name for name, one in tuned.items() if one["asked"] == args.relative_to), args.relative_to)
+    asked = {"target": args.target, "split": args.split, "beside": beside}
     judged = judge.judged(runs, stand_in, **asked, failed=failed, left_out=left_out)
     there: OnMachines = {
         "stand_in": stand_in.to_dict(),
@@ -238,7 +276,7 @@ def _show_runs(
     found: Printed = {
         "source": runs[0].config.data.source if runs else "".join(args.words),
         "run_dir": None if folder is None else str(folder),
-        "rates": rates or {},
+        "tuned": tuned,
         **there,
         "finding": finding.of(there),
     }

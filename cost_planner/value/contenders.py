@@ -53,6 +53,7 @@ class Asked:
     mode: str  # "" of a method
     own: Mapping[str, str]  # settings by "section.key"
     words: tuple[str, ...]  # its own settings as they were written, but for the staleness
+    tuned: str = ""  # what was found for it and is none of its name (``tuning``)
 
     @property
     def name(self) -> str:
@@ -63,7 +64,7 @@ class Asked:
     @property
     def directory(self) -> str:
         """What begins the names of its runs' directories."""
-        return re.sub(r"[^A-Za-z0-9.=+-]+", "-", self.name)
+        return re.sub(r"[^A-Za-z0-9.=+-]+", "-", " ".join(filter(None, [self.name, self.tuned])))
 
 
 def parse(text: str) -> list[Asked]:
@@ -126,13 +127,13 @@ def labels(asked: Sequence[Asked], base: Config, ranks: int) -> dict[str, str]:
     """Directory -> name, of each. ConfigError for two of one name."""
     found: dict[str, str] = {}
     for one in asked:
-        if (name := _label(one, base, ranks)) in found.values():
+        if (name := label(one, base, ranks)) in found.values():
             raise ConfigError(f"--contenders: {name} is there twice")
         found[one.directory] = name
     return found
 
 
-def _label(asked: Asked, base: Config, ranks: int) -> str:
+def label(asked: Asked, base: Config, ranks: int) -> str:
     """As ``trained.name_of`` names its runs, and what else is its own: a baseline's name says its ranks."""
     if asked.kind not in METHODS:
         return asked.name

@@ -5,8 +5,9 @@ Rules, besides those of ``run_coordinator.repeat``, whose trials these are:
 2. A run ends when its validation score reaches ``train.target_acc``; without one, all its epochs are trained.
 3. One that fails is told in its row. What it cannot be asked for (no torch, no GPU, no such model) is tried once, what
    diverged never again, and all else by the next call.
-4. Asked to, each is given a learning rate of its own first (``tuning``).
-5. ``contenders.json`` in the directory says which runs are whose: it can be judged again, with other prices.
+4. Asked to, each is given a cluster and a learning rate of its own first (``tuning``).
+5. ``contenders.json`` in the directory says which runs are whose, ``tuned.json`` what was found for them: it can be
+   judged again, with other prices.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import functools
 import json
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from cost_planner.value import contenders, trained, tuning
+from cost_planner.value import contenders, judge, trained, tuning
 from cost_planner.value.contenders import Asked
 from cost_planner.value.trained import Contender
+from cost_planner.value.tuning import AS_ASKED, Found, Sizes
 from run_coordinator import baseline, prepared, repeat, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.repeat import Done, OnStatus, Trial, Watch
@@ -33,7 +35,9 @@ from siafu.errors import ConfigError
 from siafu.run_files import RESULT
 from siafu.shards import ShardSet
 
-WHOSE = "contenders.json"
+WHOSE, TUNED = "contenders.json", "tuned.json"
+#: At whose price clusters are compared, if nobody says.
+STAND_IN = judge.StandIn(judge.STAND_IN)
 #: Between the contender and the seed in the name of a run's directory.
 COMMA = ","
 
@@ -49,12 +53,17 @@ class Contest:
     broken: Sequence[Contender] = ()  # the runs that failed and left what they had spent
     num_asked: int = 0  # runs, of those that can run
     num_done: int = 0
-    rates: Mapping[str, float] = field(default_factory=dict)  # learning rates that were found, by label
+    tuned: Mapping[str, Found] = field(default_factory=dict)  # what was found, by label
 
     @property
     def complete(self) -> bool:
         """Whether no limit has stopped it."""
         return self.num_done == self.num_asked
+
+    def tries(self, label: str) -> list[Contender]:
+        """The runs that a contender was tuned by, with those that failed."""
+        found = sorted(self.dir.glob(f"{self.tuned[label].tries}*"))
+        return [run for one in found for run in _as_far_as_it_came(one, label, "a try")]
 
 
 def hold(
@@ -64,11 +73,14 @@ def hold(
     runs: int = 1,
     ranks: int = 0,
     tune: int = 0,
+    sizes: Sizes = AS_ASKED,
+    stand_in: judge.StandIn = STAND_IN,
     watch: Watch = lambda trial: contextlib.nullcontext(),
     on_done: Callable[[Done], None] = lambda done: None,
 ) -> Contest:
     """Trains whatever is missing; ``base.run.dir`` is the directory of all runs. ranks: of baselines; 0: as many as
-    parts. tune: how many learning rates are tried for each contender; 0: all have ``base``'s.
+    parts. tune: how many learning rates are tried for each contender; 0: all have ``base``'s. sizes: clusters that are
+    tried too, for their value with machines at the price of ``stand_in``.
 
     Raises: ConfigError or DatasetError for settings that no contender can have, and for mistakes in a contender's own.
     """
@@ -79,10 +91,11 @@ def hold(
     shards = ShardSet.open(prepared.shards_of(base))
     prepared.built(prepared.fit(base, shards), shards)
     ranks = ranks or base.data.parts
-    labels = contenders.labels(asked, base, ranks)
-    failed: dict[str, list[str]] = {labels[one.directory]: [] for one in asked}
-    left_out = {labels[one.directory]: why for one in asked if (why := _why_left_out(one, base, ranks))}
-    order = _order(asked, base, runs, ranks, labels, left_out)  # mistakes are said before anything is trained
+    tried = {one.directory: sizes.of(one, base, ranks) if tune else [] for one in asked}
+    begin = [tuning.at(one, tried[one.directory][0]) if tried[one.directory] else one for one in asked]
+    labels = names(asked, base, ranks, tried)
+    why_not = {one.directory: why for one in begin if (why := _why_left_out(one, base, ranks))}
+    order = _order(begin, base, runs, ranks, labels, why_not)  # mistakes are said before anything is trained
     folder = repeat.folder_of(base, "value", {"ranks": ranks, **({"tune": tune} if tune else {})})
     carry_out = functools.partial(
         repeat.carry_out,
@@ -94,38 +107,53 @@ def hold(
         train=_Trainer().train,
         limits=repeat.Limits(base, jobs=1),
     )
-    own = tuning.Tuned(asked, {})
+    own: Mapping[str, Found] = {}
     if tune:
-        able = {directory: label for directory, label in labels.items() if label not in left_out}
-        own = tuning.tuned(asked, base, tune, ranks, able, carry_out, on_done)
-        order = _order(own.asked, base, runs, ranks, labels, left_out)
-    _sign(folder, labels)
+        able = [one for one in asked if one.directory not in why_not]
+        better = tuning.tuned(able, base, tune, ranks, tried, stand_in, folder, carry_out, on_done)
+        ended = dict(zip([one.directory for one in able], better.asked, strict=True))
+        asked = [ended.get(one.directory, one) for one in asked]
+        labels = contenders.labels(asked, base, ranks)
+        order = _order(asked, base, runs, ranks, labels, why_not)
+        own = {labels[directory]: found for directory, found in better.found.items()}
+    failed: dict[str, list[str]] = {labels[one.directory]: [] for one in asked}
+    left_out = {labels[directory]: why for directory, why in why_not.items()}
+    _sign(folder, labels, own)
     finished, broken, num_done = [], [], 0
     with contextlib.closing(carry_out(order)) as outcomes:
         for done in outcomes:
             name, num_done = done.trial.settings["contender"], num_done + 1
             if done.result is None:
                 failed[name].append(done.error)
-                broken += _broken(folder / done.trial.name, name, done.error)
+                broken += _as_far_as_it_came(folder / done.trial.name, name, done.error)
             else:
                 finished.append(trained.read(folder / done.trial.name, name=name))
             on_done(done)
-    return Contest(folder, finished, failed, left_out, broken, len(order), num_done, own.rates)
+    return Contest(folder, finished, failed, left_out, broken, len(order), num_done, own)
+
+
+def names(asked: Sequence[Asked], base: Config, ranks: int, tried: Mapping[str, Sequence[int]]) -> dict[str, str]:
+    """By directory, what contenders are called before sizes of clusters are tried, which those that are tuned will be
+    named by. tried: by directory."""
+    found = contenders.labels([one for one in asked if not tried[one.directory]], base, ranks)
+    return {one.directory: found.get(one.directory, one.name) for one in asked}
 
 
 def _order(
-    asked: Sequence[Asked], base: Config, runs: int, ranks: int, labels: Mapping[str, str], left_out: Container[str]
+    asked: Sequence[Asked], base: Config, runs: int, ranks: int, labels: Mapping[str, str], without: Container[str]
 ) -> list[Trial]:
     """The runs to compare, by rule 1."""
     trials = [
-        repeat.seeds_of(contenders.config_of(one, base, ranks), runs, name=one.directory + COMMA, contender=label)
+        repeat.seeds_of(
+            contenders.config_of(one, base, ranks), runs, name=one.directory + COMMA, contender=labels[one.directory]
+        )
         for one in asked
-        if (label := labels[one.directory]) not in left_out
+        if one.directory not in without
     ]
     return [trial for same in zip(*trials, strict=True) for trial in same]
 
 
-def _broken(run: Path, name: str, error: str) -> list[Contender]:
+def _as_far_as_it_came(run: Path, name: str, error: str) -> list[Contender]:
     """A run that failed, as far as it came; none where it never began."""
     with contextlib.suppress(ConfigError):
         return [trained.read(run, name=name, error=error)]
@@ -136,20 +164,22 @@ def read(folder: Path) -> Contest:
     """What an earlier call has left there. ConfigError if that is none."""
     try:
         whose = json.loads((folder / WHOSE).read_text())
+        tuned = json.loads((folder / TUNED).read_text()) if (folder / TUNED).is_file() else {}
+        own = {name: Found(**found) for name, found in tuned.items()}
         runs = [(name, run) for prefix, name in whose.items() for run in sorted(folder.glob(f"{prefix}{COMMA}seed-*"))]
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         raise ConfigError(f"{folder}: not a directory of siafu value's runs: {error}") from None
     failed: dict[str, list[str]] = {name: [] for name in whose.values()}
     finished, broken = [], []
     for name, run in runs:
         if how := run_files.divergence(run):
             failed[name].append(how)
-            broken += _broken(run, name, failed[name][-1])
+            broken += _as_far_as_it_came(run, name, failed[name][-1])
         elif (run / RESULT).is_file():
             finished.append(trained.read(run, name=name))
     ended = {one.name for one in finished}
     left_out = {name: "no run of it is finished" for name, errors in failed.items() if not errors and name not in ended}
-    return Contest(folder, finished, failed, left_out, broken)
+    return Contest(folder, finished, failed, left_out, broken, tuned=own)
 
 
 def _why_left_out(one: Asked, base: Config, ranks: int) -> str:
@@ -164,11 +194,17 @@ def _why_left_out(one: Asked, base: Config, ranks: int) -> str:
     return ""
 
 
-def _sign(folder: Path, labels: Mapping[str, str]) -> None:
-    """Rule 5: by what begins the names of directories. Those of earlier calls stay."""
+def _sign(folder: Path, labels: Mapping[str, str], own: Mapping[str, Found]) -> None:
+    """Rule 5: by what begins the names of directories. Those of earlier calls stay, but not under a name that has other
+    runs now."""
     file = folder / WHOSE
     before = json.loads(file.read_text()) if file.is_file() else {}
+    before = {directory: label for directory, label in before.items() if label not in labels.values()}
     file.write_text(json.dumps({**before, **labels}, indent=1) + "\n")
+    if own:
+        file = folder / TUNED
+        before = json.loads(file.read_text()) if file.is_file() else {}
+        file.write_text(json.dumps({**before, **{label: asdict(one) for label, one in own.items()}}, indent=1) + "\n")
 
 
 class _TimeIsUp(Exception):

@@ -254,7 +254,7 @@ def _machines(found: OnMachines, rows: Sequence[Reached]) -> list[str]:
         machines = " and ".join(sorted({f"a machine with {one.partition(',')[0]}" for one in found["machines"]}))
         said.append(
             f"not measured on EC2: times of {machines or 'this machine'}, at the price of {stand_in['graph']} for each "
-            "graph server"
+            f"graph server{_param_servers(rows)}"
         )
     threads = {row["threads"] for row in rows if row["kind"] in ("cpu", "lambda") and row["threads"]}
     said += [other_cores(count, stand_in) for count in sorted(threads) if count != stand_in["vcpus"]]
@@ -276,6 +276,12 @@ def _machines(found: OnMachines, rows: Sequence[Reached]) -> list[str]:
             f"{', '.join(crowded)}: more ranks than the {counted(num_gpus, 'GPU')} of {gpu}, which they would share"
         )
     return said
+
+
+def _param_servers(rows: Sequence[Reached]) -> str:
+    """Their machines, which dollars include, too."""
+    bought = sorted({line["what"] for row in rows for line in row["cost"]["items"] if line["part"] == "param_servers"})
+    return f" and of {' or '.join(bought)} for parameter servers" if bought else ""
 
 
 def other_cores(threads: int, stand_in: StoodInFor) -> str:

@@ -146,12 +146,23 @@ class Found(OnMachines):
     finding: Finding
 
 
+class TunedTo(TypedDict):
+    """What a contender was tuned to, and what that took."""
+
+    asked: str  # its name before
+    size: int | None  # graph servers, or ranks; None: as it was asked
+    lr: float | None  # None: as it was asked
+    tries: int
+    seconds: float  # of all tries, with their evaluations
+    usd: float
+
+
 class Printed(Found):
     """All of --json."""
 
     source: str
     run_dir: str | None
-    rates: Mapping[str, float]  # the contenders' learning rates, where --tune has found them
+    tuned: Mapping[str, TunedTo]  # by name, who --tune has tuned
 
 
 def has_reached(row: Row) -> TypeGuard[Reached]:

@@ -65,9 +65,16 @@ def _legend(found: Printed) -> list[str]:
             "seconds and dollars: what all runs spent that ended, divided by the runs that reached the target; "
             "below them the least and the most of those that reached it"
         )
-    if found["rates"]:
-        own = ", ".join(f"{name} {rate:g}" for name, rate in found["rates"].items())
-        said.append(f"learning rates, the best of those tried for each: {own}")
+    if found["tuned"]:
+        said.append("tuned by runs with another seed, which the table leaves out:")
+    for name, one in found["tuned"].items():
+        rate = "" if one["lr"] is None else f"learning rate {one['lr']:g}; "
+        said.append(f"- {name}: {rate}{one['tries']} tries, {_seconds(one['seconds'])} s, {dollars(one['usd'])}")
+    if any(one["size"] is not None for one in found["tuned"].values()):
+        said.append(
+            "numbers of graph servers and ranks were tried on this machine, whose cores they share: on machines of "
+            "their own, others may be best (siafu plan predicts it)"
+        )
     return said
 
 

@@ -94,6 +94,27 @@ def test_an_aggregate_that_was_kept_need_not_be_made():
     assert first.nbytes > again.nbytes
 
 
+@pytest.mark.parametrize("aggregated", [False, True])
+def test_each_lane_of_an_inductive_run_has_an_aggregate_and_training_edges_of_its_own(aggregated: bool):
+    """No run keeps such an aggregate: it is made each time."""
+    types = {"edge_types": "inductive", "type_counts": (2_000_000, 3_000_000)}
+    one, two = (predict(config(), m, cores=2) for m in (manifest(), replace(manifest(), **types)))
+    again = predict(config(), replace(manifest(), **types), aggregated=aggregated, cores=2)
+    aggregates = [part(found, GRAPH_SERVERS, "layer 0's aggregate") for found in (one, two)]
+    assert aggregates == [100_000 * 600 * 4, 2 * 100_000 * 600 * 4]
+    edges = [part(found, GRAPH_SERVERS, "edges among training vertices") for found in (one, two)]
+    assert edges == [0, 4 * 2_000_000 + 8 * 100_000]
+    assert again.nbytes == two.nbytes
+
+
+def test_features_of_ghosts_are_held_as_they_are_stored():
+    files = {"features.npy": FileEntry(600 * 50_000, "", 0)}  # uint8
+    exact = manifest(parts=2)
+    small = replace(exact, partitions=tuple(replace(e, files={**e.files, **files}) for e in exact.partitions))
+    found = [part(predict(config(), m, cores=2), GRAPH_SERVERS, "rows between steps") for m in (exact, small)]
+    assert found[0] - found[1] == 2 * 3 * (50_000 // 8) * 600 * (4 - 1)
+
+
 def test_bfloat16_rows_take_half():
     wide, narrow = (predict(config(model__rows=rows), manifest(), cores=2) for rows in ("exact", "bfloat16"))
     aggregates = (part(found, GRAPH_SERVERS, "layer 0's aggregate") for found in (wide, narrow))

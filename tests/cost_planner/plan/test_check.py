@@ -111,10 +111,18 @@ def test_plan_check_prints_a_table_and_json(tmp_path, shards, capsys):
     assert first["epoch_s"]["measured"] == 0.02
 
 
+@pytest.mark.parametrize(("settings", "told"), [({}, True), ({"data.keep_aggregate": False}, False)])
+def test_memory_is_said_to_be_a_first_runs_where_later_ones_hold_less(tmp_path, shards, settings, told, capsys):
+    folder = run(tmp_path / "run", shards, usage={"peak_memory_bytes": 1e8}, **settings)
+    assert main(["plan", "--check", str(folder)]) == 0
+    assert ("predicted for a first run on its shards" in " ".join(capsys.readouterr().out.split())) == told
+
+
 @pytest.mark.long
-def test_ghost_bytes_of_a_real_run_are_those_that_were_predicted(tmp_path):
+@pytest.mark.parametrize("inductive", [False, True])
+def test_ghost_bytes_of_a_real_run_are_those_that_were_predicted(tmp_path, inductive):
     """METIS leaves 26 ghosts, too few for a share of them to be foretold (``reach``); a random cut has 1,662."""
-    settings = {**LOCAL, "train.epochs": 6, "data.partitioner": "random"}
+    settings = {**LOCAL, "train.epochs": 6, "data.partitioner": "random", "data.inductive": inductive}
     api.train("digits", run_dir=str(tmp_path / "run"), settings=settings)
     found = check.of_run(tmp_path / "run", Calibration()).quantities
     assert found["ghost_bytes"].ratio == pytest.approx(1, rel=0.1)

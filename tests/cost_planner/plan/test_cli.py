@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 
-from cost_planner.plan import ranking
+from cost_planner.plan import cli, ranking
+from cost_planner.plan.asked import Asked
 from cost_planner.plan.calibration import Calibration
+from cost_planner.plan.options import Catalogue
 from cost_planner.plan.work import Speeds
+from run_coordinator import prepared
 from siafu.__main__ import main
+from siafu.config import Config
 from siafu.pricing import prices
 
 COUNTS = ["--vertices", "65.6M", "--edges", "3.6B", "--features", "32", "--classes", "50"]
@@ -71,6 +76,7 @@ def test_the_answer_comes_first_and_fits_80_columns(capsys):
     out = " ".join(" ".join(said).split())
     for words in (
         "No single GPU has the ",
+        "x c7g.xlarge for parameter servers, disks and endpoints.",
         "needs quotas of ",
         "(L-1216C47A)",
         "Left out: ",
@@ -142,6 +148,44 @@ def test_gpus_are_predicted_and_said_to_be_assumed(capsys):
     assert "L40S 864 GB/s" not in out
     for words in ("gpu pipe*", "assumed, not measured", "siafu deploy installs no GPU driver"):
         assert words in out
+
+
+def test_inductive_training_is_planned_for_counts_too_and_what_is_assumed_is_said(capsys):
+    counts = ["--vertices", "100k", "--edges", "10M", "--features", "100", "--classes", "5"]
+    command = ["plan", *counts, "--backend", "cpu", "--instance", "c7g.large", "--servers", "1", "--json"]
+    found = []
+    for flags in ([], ["--inductive"]):
+        assert main([*command, *flags]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    whole, alone = (one["options"][0]["epoch_s"] for one in found)
+    assert alone < whole
+    for one in found:
+        assert any("66% of the vertices train and 10% validate" in told for told in one["assumptions"])
+    among = "44% of the edges are between training vertices"
+    assert [any(among in told for told in one["assumptions"]) for one in found] == [False, True]
+
+
+def test_shards_made_for_a_split_are_planned_for_it(tmp_path, monkeypatch):
+    """Its training vertices are others than the first split's."""
+    n, rng = 60, np.random.default_rng(0)
+    order = np.stack([rng.permutation(n), rng.permutation(n)], axis=1)  # [N, 2]
+    masks = {"train_mask": order < [10, 50], "val_mask": order == 58, "test_mask": order == 59}
+    table = {"edge_index": rng.integers(n, size=(2, 300)), "x": np.eye(n, 4, dtype=np.float32), "y": np.arange(n) % 3}
+    np.savez(tmp_path / "two.npz", **table, **masks)
+    settings = {"source": tmp_path / "two.npz", "inductive": True, "split": 1, "cache_dir": tmp_path}
+    config = Config().replace({f"data.{name}": str(value) for name, value in settings.items()})
+    shards = str(prepared.shards_of(config))
+    seen: list[Asked] = []
+
+    def catalogue(asked: Asked) -> Catalogue:
+        seen.append(asked)
+        return Catalogue(asked)
+
+    monkeypatch.setattr(cli, "Catalogue", catalogue)
+    assert (
+        main(["plan", shards, "--backend", "cpu", "--mode", "pipe", "--instance", "c7g.large", "--servers", "1"]) == 0
+    )
+    assert seen[0].config.data.split == 1
 
 
 def test_a_model_that_was_not_calibrated_is_said_to_be_counted_too_fast(capsys):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from cost_planner import reach
 from cost_planner.plan import graphs
 from run_coordinator import prepared
 from siafu.config import Config
@@ -86,6 +87,17 @@ def test_no_more_edges_cross_than_of_a_random_cut():
 def test_a_synthetic_graph_is_counted_and_not_made():
     graph = graphs.of_source(Config().replace({"data.source": "synthetic:friendster"}))
     assert (graph.vertices, graph.edges, graph.classes) == (65_600_000, 3_600_000_000, 50)
+
+
+def test_an_inductive_graph_that_nobody_has_prepared_has_training_edges():
+    """As of random ends, of the 66% that are assumed to train."""
+    synthetic = graphs.of_source(Config().replace({"data.source": "synthetic:friendster", "data.inductive": True}))
+    for graph in (synthetic, graphs.of_counts(1_000_000, 10_000_000, 4, 2, inductive=True)):
+        manifest = graph.manifest(4)
+        assert reach.share_among_training(manifest) == pytest.approx(graphs.TRAINS**2)
+        assert sum(manifest.type_counts) == graph.edges
+        assert manifest.edge_types == "inductive"
+    assert reach.share_among_training(graphs.of_counts(1000, 10_000, 4, 2).manifest(4)) is None
 
 
 def test_a_cut_is_a_share():

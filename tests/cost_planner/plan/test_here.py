@@ -54,6 +54,17 @@ def test_more_cores_are_faster_until_they_wait_for_memory(monkeypatch):
     assert epoch_s(8, slow) == pytest.approx(epoch_s(2, slow), rel=0.15)
 
 
+def test_environments_compute_for_the_time_that_their_memory_buys_if_the_run_says_so():
+    asked = replace(ASKED, servers=[1], modes=(("pipe", 0),), backends=["lambda"], lambdas=1)
+
+    def epoch_s(cpu_share: str) -> float:
+        config = CONFIG.replace({"lambda.memory_mb": 192, "lambda.cpu_share": cpu_share})
+        return here.of(replace(asked, config=config), Bandwidth())[0].simulated.epoch_s
+
+    assert epoch_s("auto") == epoch_s("free")
+    assert 3 * epoch_s("free") < epoch_s("real") < epoch_s("free") * 1769 / 192
+
+
 def test_too_little_memory_is_said(monkeypatch):
     found = here.of(replace(ASKED, servers=[1], modes=(("pipe", 0),)), Bandwidth())
     assert all(here.fits(one) for one in found)

@@ -243,6 +243,16 @@ def test_one_machine_for_all_takes_the_sum_of_their_work():
     assert alone.epoch_s < 0.7 * together.epoch_s
 
 
+def test_an_environment_of_this_machine_that_gets_a_share_of_a_core_sleeps_and_leaves_the_core_to_others():
+    slow = {"work": work(graph_s=0.02, tensor_s=0.01), "threads": 1, "intervals": 32, "cores": 2, "together": True}
+
+    def epoch_s(count: int, core: float) -> float:
+        return run(**slow, environments=lambdas(count=count, core=core)).epoch_s
+
+    assert epoch_s(1, 0.25) == pytest.approx(32 * TENSOR * 0.01 / 0.25, rel=0.05)
+    assert epoch_s(4, 0.25) == pytest.approx(epoch_s(4, 1.0), rel=0.05)  # as much work in all, on the same processors
+
+
 # --- evaluation -------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -18,10 +19,10 @@ from siafu.pricing import prices
 GRAPH = graphs.of_counts(10_000_000, 500_000_000, 64, 20)
 
 
-def plan(ranks: int, name: str = "p4d.24xlarge") -> Plan:
+def plan(ranks: int, name: str = "p4d.24xlarge", graph: graphs.Graph = GRAPH) -> Plan:
     card = cards.card_of(prices.instance(name))
     assert card is not None
-    manifest = GRAPH.manifest(ranks)
+    manifest = graph.manifest(ranks)
     config = Config().replace({"model.hidden": "64", "train.eval_every": "0"})
     return vanilla.plan_of(config, ModelSpec.of(config, manifest), Counts.of(manifest), card)
 
@@ -61,6 +62,14 @@ def test_attention_has_its_edges_by_both_ends_and_no_rows_for_them():
     assert 32 * entry.in_edges <= more < 40 * entry.in_edges
     dropped = nbytes("gat", **{"model.heads": 8, "model.attn_dropout": 0.5})
     assert dropped - nbytes("gat", **{"model.heads": 8}) >= 2 * 8 * 4 * entry.in_edges
+
+
+def test_an_inductive_run_gathers_and_sends_what_is_of_training_vertices():
+    plans = [plan(4, graph=replace(GRAPH, inductive=inductive)) for inductive in (False, True)]
+    for whole, alone in zip(*(plan.work for plan in plans), strict=True):
+        assert (alone.peers < 0.66 * whole.peers) == (whole.peers > 0)
+    assert sum(one.card for one in plans[1].work) < sum(one.card for one in plans[0].work)
+    assert plans[0].eval_work == plans[1].eval_work  # evaluations see all
 
 
 def test_one_card_was_measured():

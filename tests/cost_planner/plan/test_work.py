@@ -107,9 +107,11 @@ def test_stages_before_the_loss_are_counted_on_the_rows_that_it_reads(trains: fl
 
 def test_training_on_the_training_vertices_alone_is_counted_on_their_edges():
     """data.inductive: its training lane gathers along edges between training vertices; evaluation sees all."""
-    whole = Counts.of(MANIFEST)
-    alone = Counts.of(replace(MANIFEST, edge_types="inductive"))
-    assert (whole.inductive, alone.inductive) == (False, True)
+    whole, among = Counts.of(MANIFEST), 0.15  # of neighbours who train together there are more than of any two vertices
+    counted = round(among * MANIFEST.num_edges)
+    types = {"edge_types": "inductive", "type_counts": (counted, MANIFEST.num_edges - counted)}
+    alone = Counts.of(replace(MANIFEST, **types))
+    assert (whole.among, alone.among) == (None, pytest.approx(among))
     trains = 0.2
     model = models.build(replace(MODEL.spec, num_train=round(trains * GRAPH.vertices)))
     gathers, rows = replace(NOTHING, value_ns=1.0), replace(NOTHING, flop_ns=1.0)
@@ -119,10 +121,18 @@ def test_training_on_the_training_vertices_alone_is_counted_on_their_edges():
             found, every = (work_of(CONFIG, model, c, gathers, lane)[pc].seconds for c in (alone, whole))
             if step.gathers in model.program(lane).publisher:
                 marked = trains if step.of_loss else 1.0  # of all edges, those into training vertices
-                assert found == pytest.approx(every * (trains**2 / marked if lane is Lane.TRAIN else 1.0))
+                assert found == pytest.approx(every * (among / marked if lane is Lane.TRAIN else 1.0))
             found, every = (work_of(CONFIG, model, c, rows, lane)[pc].seconds for c in (alone, whole))
             if step.feeds_loss and lane is Lane.TRAIN:
                 assert found == pytest.approx(every * trains)  # of the whole graph more than half are read
+
+
+def test_an_inductive_evaluations_aggregate_is_sent_to_workers_each_time():
+    """Workers keep training's, of the same name (``graph_server.partition``)."""
+    whole, alone = Counts.of(MANIFEST), replace(Counts.of(MANIFEST), among=0.4)
+    for lane, sent in ((Lane.TRAIN, 0.0), (Lane.EVAL, GRAPH.vertices / SERVERS / INTERVALS * 4 * 32)):
+        found, every = (sum(one.down for one in work_of(CONFIG, MODEL, c, NOTHING, lane)) for c in (alone, whole))
+        assert found - every == pytest.approx(sent)
 
 
 def test_a_servers_threads_ask_for_an_intervals_weights_once_an_epoch():

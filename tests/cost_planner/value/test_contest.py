@@ -35,6 +35,7 @@ class Trainers:
         self.raises: Raises = lambda config: None
         self.result: Callable[[Config], dict[str, Any]] = lambda config: {}
         self.statuses = 0
+        self.epoch_s: Callable[[Config], float] = lambda config: 100.0
 
     def train(self, config: Config, on_status: Any = None, on_epoch: Any = None) -> Run:
         return self._run(config, config.servers.backend + " " + config.train.mode)
@@ -53,7 +54,7 @@ class Trainers:
             if isinstance(error, Diverged):
                 run_files.write_divergence(folder, error)
             raise error
-        write(folder, config, [0.5, 0.9])
+        write(folder, config, [0.5, 0.9], epoch_s=self.epoch_s(config))
         result = {
             "val_acc": 0.9,
             "test_acc": 0.8,
@@ -240,6 +241,10 @@ def test_rates_lie_around_the_first():
     assert tuning.rates(0.0123, 2) == [0.0123, 0.039]
 
 
+def rates(found: contest.Contest) -> dict[str, float | None]:
+    return {name: one.rate for name, one in found.tuned.items()}
+
+
 def fastest_at(rates: dict[str, float]) -> Callable[[Config], dict[str, Any]]:
     """The farther a backend's rate is from its best one, the more epochs it takes."""
     return lambda config: {"epochs": 2 + round(1000 * abs(config.train.lr - rates[config.servers.backend]))}
@@ -249,7 +254,7 @@ def test_each_is_compared_with_the_rate_that_reaches_the_target_first(trainers: 
     """Rule 4."""
     trainers.result = fastest_at({"cpu": 0.032, "lambda": 0.0032})
     found = hold("cpu, lambda pipe, cpu no-pipe lr=0.5", runs=2, tune=3)
-    assert found.rates == {"cpu pipe": 0.032, "lambda pipe": 0.0032}
+    assert rates(found) == {"cpu pipe": 0.032, "lambda pipe": 0.0032}
     tried, compared = trainers.configs[:6], trainers.configs[6:]
     assert [config.train.lr for config in tried] == [0.01, 0.032, 0.0032] * 2
     assert {config.train.seed for config in tried} == {tuning.OTHER_SEED}
@@ -257,7 +262,7 @@ def test_each_is_compared_with_the_rate_that_reaches_the_target_first(trainers: 
         (rate, seed) for seed in (0, 1) for rate in (0.032, 0.0032, 0.5)
     ]
     assert [one.name for one in found.finished] == ["cpu pipe", "lambda pipe", "cpu no-pipe lr=0.5"] * 2
-    assert hold("cpu, lambda pipe, cpu no-pipe lr=0.5", runs=2, tune=3).rates == found.rates
+    assert hold("cpu, lambda pipe, cpu no-pipe lr=0.5", runs=2, tune=3).tuned == found.tuned
     assert len(trainers.configs) == 12  # it went on where nothing was missing
     assert [one.name for one in contest.read(found.dir).finished].count("cpu pipe") == 2
     assert hold("cpu", tune=2).dir != found.dir != hold("cpu").dir
@@ -265,7 +270,7 @@ def test_each_is_compared_with_the_rate_that_reaches_the_target_first(trainers: 
 
 def test_without_a_run_at_the_target_the_best_score_tells(trainers: Trainers):
     trainers.result = lambda config: {"stopped": "epochs", "val_acc": 1 - config.train.lr}
-    assert hold("cpu", tune=3).rates == {"cpu pipe": 0.0032}
+    assert rates(hold("cpu", tune=3)) == {"cpu pipe": 0.0032}
     assert trainers.configs[-1].train.lr == 0.0032
 
 
@@ -275,9 +280,21 @@ def test_a_rate_that_diverges_is_not_taken_and_who_always_does_keeps_that_of_all
         Diverged("nan") if config.servers.backend == "lambda" or config.train.lr == 0.032 else None
     )
     found = hold("cpu, lambda pipe", tune=3)
-    assert found.rates == {"cpu pipe": 0.01}
+    assert rates(found) == {"cpu pipe": 0.01}
     assert found.failed == {"cpu pipe": [], "lambda pipe": ["nan"]}
     assert trainers.configs[-1].train.lr == 0.01
+
+
+def test_runs_with_a_rate_that_a_later_call_no_longer_takes_are_nobodys(trainers: Trainers):
+    """A try that had failed succeeds in the next call, and is the best: what was trained with another is left out."""
+    trainers.result = fastest_at({"cpu": 0.032})
+    trainers.raises = lambda config: PeerLost("no room") if config.train.lr == 0.032 else None
+    first = hold("cpu", tune=2)
+    trainers.raises = lambda config: None
+    found = hold("cpu", tune=2)
+    assert (rates(first), rates(found)) == ({"cpu pipe": 0.01}, {"cpu pipe": 0.032})
+    for held in (found, contest.read(found.dir)):
+        assert [one.config.train.lr for one in held.finished] == [0.032]
 
 
 def test_tuning_counts_towards_the_limits(trainers: Trainers):
@@ -297,10 +314,102 @@ def test_a_mistake_of_a_contender_is_said_before_any_rate_is_tried(trainers: Tra
     assert trainers.configs == []
 
 
+# --- clusters of their own --------------------------------------------------------------------------------------------
+
+TO_FOUR = tuning.Sizes((1, 2, 4), (1, 2, 4))
+
+
+def cluster(config: Config) -> int:
+    return config.baseline.ranks if isinstance(config, BaselineConfig) else config.data.parts
+
+
+def slower_on(sizes: dict[int, float]) -> Callable[[Config], float]:
+    return lambda config: sizes[cluster(config)]
+
+
+def test_the_cluster_of_the_highest_value_is_tuned_on_and_compared(trainers: Trainers):
+    """Rule 4. Twice the servers for 0.8 of the time are not worth it; for 0.3 of the time they are. A machine of ranks
+    costs the same whatever their number."""
+    trainers.epoch_s = slower_on({1: 100.0, 2: 30.0, 4: 24.0})
+    trainers.result = lambda config: {"epochs": 2 if config.train.lr == 0.032 else 9}
+    found = hold("cpu, vanilla", runs=2, tune=2, sizes=TO_FOUR, stand_in=judge.StandIn("c7g.xlarge", gpu="g4dn.xlarge"))
+    tried, compared = trainers.configs[:8], trainers.configs[8:]
+    assert [(cluster(config), config.train.lr) for config in tried] == [
+        *((size, 0.01) for size in (1, 2, 4)),
+        *((size, 0.01) for size in (1, 2, 4)),
+        (2, 0.032),
+        (4, 0.032),
+    ]
+    assert {config.train.seed for config in tried} == {tuning.OTHER_SEED}
+    assert [(cluster(config), config.train.lr, config.train.seed) for config in compared] == [
+        (2, 0.032, 0),
+        (4, 0.032, 0),
+        (2, 0.032, 1),
+        (4, 0.032, 1),
+    ]
+    assert [one.name for one in found.finished] == ["cpu pipe parts=2", "vanilla ranks=4"] * 2
+    assert {name: (one.asked, one.size, one.rate) for name, one in found.tuned.items()} == {
+        "cpu pipe parts=2": ("cpu pipe", 2, 0.032),
+        "vanilla ranks=4": ("vanilla", 4, 0.032),
+    }
+    assert [len(found.tries(name)) for name in found.tuned] == [4, 4]
+    read = contest.read(found.dir)
+    assert (read.tuned, sorted(one.name for one in read.finished)) == (
+        found.tuned,
+        sorted(one.name for one in found.finished),
+    )
+    again = hold("cpu, vanilla", runs=2, tune=2, sizes=TO_FOUR, stand_in=judge.StandIn("c7g.xlarge", gpu="g4dn.xlarge"))
+    assert (again.tuned, len(trainers.configs)) == (found.tuned, 12)
+
+
+def test_all_have_as_many_tries_whatever_sizes_they_can_have(trainers: Trainers):
+    """Rule 2: pipegcn has nothing to do at one rank, and who says a cluster tries rates alone. A rate that was said is
+    kept."""
+    asked = "cpu, pipegcn, cpu no-pipe parts=2, lambda pipe lr=0.5"
+    found = hold(asked, tune=2, sizes=TO_FOUR, stand_in=judge.StandIn(gpu="g4dn.xlarge"))
+    tries = {
+        one.asked: sorted((cluster(run.config), run.config.train.lr) for run in found.tries(name))
+        for name, one in found.tuned.items()
+    }
+    assert tries == {
+        "cpu pipe": [(1, 0.01), (1, 0.032), (2, 0.01), (4, 0.01)],
+        "pipegcn": [(2, 0.0032), (2, 0.01), (2, 0.032), (4, 0.01)],
+        "cpu no-pipe parts=2": [(2, 0.0032), (2, 0.01), (2, 0.032), (2, 0.1)],
+        "lambda pipe lr=0.5": [(1, 0.5), (2, 0.5), (4, 0.5)],
+    }
+    assert not found.left_out
+
+
+def test_who_can_have_no_size_that_is_tried_is_left_out_and_the_others_have_the_only_one(trainers: Trainers):
+    found = hold("cpu, pipegcn", tune=2, sizes=tuning.Sizes((1,), (1,)))
+    assert list(found.left_out) == ["pipegcn ranks=1"]
+    assert {name: len(found.tries(name)) for name in found.tuned} == {"cpu pipe parts=1": 2}
+    assert [one.name for one in found.finished] == ["cpu pipe parts=1"]
+
+
+def test_a_cluster_that_none_of_its_tries_can_tell_is_that_of_the_call(trainers: Trainers):
+    trainers.raises = lambda config: PeerLost("no room") if config.train.seed else None
+    found = hold("cpu", tune=2, sizes=TO_FOUR)
+    assert [one.name for one in found.finished] == ["cpu pipe"]
+    assert not found.tuned
+
+
+def test_who_is_tuned_to_what_another_was_asked_with_has_a_name_of_its_own(trainers: Trainers):
+    found = hold("cpu, cpu parts=1", tune=2, sizes=TO_FOUR)
+    assert sorted(one.name for one in found.finished) == ["cpu pipe parts=1", "cpu pipe parts=1 tuned"]
+
+
+def test_without_a_target_clusters_are_judged_by_whole_runs(trainers: Trainers):
+    trainers.result = lambda config: {"stopped": "epochs"}
+    trainers.epoch_s = slower_on({1: 100.0, 2: 30.0, 4: 24.0})
+    found = hold("cpu", BASE.replace({"train.target_acc": 0.0}), tune=2, sizes=TO_FOUR)
+    assert list(found.tuned) == ["cpu pipe parts=2"]
+
+
 # --- the verb ---------------------------------------------------------------------------------------------------------
 
 #: Keys that whoever reads --json relies on.
-KEYS = {"source", "stand_in", "machines", "run_dir", "rates", "target", "split", "relative_to", "rows", "finding"}
+KEYS = {"source", "stand_in", "machines", "run_dir", "tuned", "target", "split", "relative_to", "rows", "finding"}
 ROW = {
     "name",
     "kind",
@@ -336,7 +445,10 @@ ROW = {
 FINDING = {"text", "best", "best_beside_others", "lambda_beside_cpu", "lambdas_win", "gpu_beside_rest", "but"}
 
 
-def test_verb_runs_judges_and_says(trainers: Trainers, capsys: pytest.CaptureFixture[str]):
+def test_verb_runs_judges_and_says(
+    trainers: Trainers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("siafu.allotment.cores", lambda: 2)
     command = [
         "value",
         "digits",
@@ -357,16 +469,52 @@ def test_verb_runs_judges_and_says(trainers: Trainers, capsys: pytest.CaptureFix
     assert all(row.keys() == ROW for row in found["rows"])
     assert found["finding"].keys() == FINDING
     assert [row["runs"] for row in found["rows"]] == [2, 2, 2]
-    assert found["rates"] == {"cpu pipe": 0.01, "lambda pipe": 0.01, "vanilla ranks=1": 0.01}
-    assert "lambda pipe lr=0.032, seed 1000000: validation 0.9000" in said.err
+    told = {name: (one["asked"], one["size"], one["lr"], one["tries"]) for name, one in found["tuned"].items()}
+    assert told == {
+        "cpu pipe parts=1": ("cpu pipe", 1, 0.01, 3),
+        "lambda pipe parts=1": ("lambda pipe", 1, 0.01, 3),
+        "vanilla ranks=1": ("vanilla", 1, 0.01, 3),
+    }
+    assert "lambda pipe parts=1 lr=0.032, seed 1000000: validation 0.9000" in said.err
     assert "vanilla ranks=1, seed 1: validation 0.9000 after 2 epochs" in said.err
     assert json.loads((Path(found["run_dir"]) / "value.json").read_text()) == found
-    assert main(["value", found["run_dir"], "--as", "c7g.2xlarge", "--as-gpu", "g6.xlarge"]) == 0
+    again = ["value", found["run_dir"], "--as", "c7g.2xlarge", "--as-gpu", "g6.xlarge", "--relative-to", "cpu pipe"]
+    assert main(again) == 0
     shown = capsys.readouterr().out
     assert "digits: to 0.8 (val)" in shown
-    assert "c7g.2xlarge for each graph server" in shown
+    words = " ".join(shown.split())
+    assert "c7g.2xlarge for each graph server and of 1 x c7g.xlarge for parameter servers" in words
     assert "Not enough runs: a claim needs 5 seeds" in shown
-    assert len(trainers.trained) == 12
+    assert "cpu pipe parts=1 = 1" in shown
+    assert "tuned by runs with another seed" in shown
+    assert "lambda pipe parts=1: learning rate 0.01; 3 tries, 600 s, $" in shown
+    assert "tried on this machine, whose cores they share" in shown
+    assert len(trainers.trained) == 3 * (3 + 2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sizes"),
+    [
+        ([], ((1, 2, 4), (1, 2, 4))),
+        (["--as-gpu", "g4dn.xlarge"], ((1, 2, 4), (1,))),
+        (["--ranks", "2"], ((1, 2, 4), ())),
+        (["--parts", "1"], ((), ())),
+        (["--set", "data.parts=2"], ((), ())),
+        (["--on", "aws"], ((), ())),
+    ],
+)
+def test_verb_tunes_clusters_that_nobody_has_said(monkeypatch: pytest.MonkeyPatch, flags: list[str], sizes: Any):
+    """A core for each server or rank, of 7 here; a GPU for each rank, where the machine that it stands for has one."""
+    monkeypatch.setattr("siafu.allotment.cores", lambda: 7)
+    held: list[tuning.Sizes] = []
+
+    def hold(*args: Any, sizes: tuning.Sizes, **options: Any) -> contest.Contest:
+        held.append(sizes)
+        raise ConfigError("that was all")
+
+    monkeypatch.setattr(contest, "hold", hold)
+    assert main(["value", "digits", "--contenders", "cpu", "--tune", "2", *flags]) == 2
+    assert [(tuple(one.servers), tuple(one.ranks)) for one in held] == [sizes]
 
 
 def test_verb_warns_of_cores_that_are_not_those_of_the_type_before_it_trains(

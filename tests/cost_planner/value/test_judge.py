@@ -179,7 +179,7 @@ def test_who_was_left_out_has_not_failed(tmp_path, capsys):
     printed = {
         "source": "a[b]",
         "run_dir": None,
-        "rates": {"gpu pipe": 0.01},
+        "tuned": {"gpu pipe": {"asked": "gpu pipe", "size": None, "lr": 0.01, "tries": 3, "seconds": 9.0, "usd": 0.5}},
         "stand_in": AS.to_dict(),
         "machines": [],
         **found,
@@ -192,7 +192,7 @@ def test_who_was_left_out_has_not_failed(tmp_path, capsys):
     assert "cpu [red]" in rows
     assert "vanilla ranks=1: baselines need torch" in said
     assert "a[b]: to 0.9" in said
-    assert "learning rates, the best of those tried for each: gpu pipe 0.01" in said
+    assert "- gpu pipe: learning rate 0.01; 3 tries, 9.0 s, $0.50" in said
 
 
 def test_target_is_what_all_were_trained_to(tmp_path):

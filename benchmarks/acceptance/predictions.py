@@ -1,0 +1,138 @@
+"""``siafu plan --check`` on twenty runs that the planner has never seen: graphs, models, widths and partitions differ.
+
+    siafu plan --calibrate
+    SIAFU_DATA=... python -m benchmarks.acceptance.predictions [--rounds 3] [--only WORDS] [--json FILE]
+
+Every run is trained once in each round, in an order of the round's own. Measured is the median of rounds. Exit code 1
+if fewer than ``CLOSE_RUNS`` epochs are predicted to within ``CLOSE``.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+from benchmarks.acceptance import table
+from cost_planner.plan import check
+from cost_planner.plan.calibration import Calibration
+from run_coordinator import api
+
+CLOSE, CLOSE_RUNS = 0.15, 16
+EPOCHS = 25
+PRODUCTS = "synthetic:ogbn-products?scale="
+REDDIT = "synthetic:reddit-small?scale="
+AMAZON = "synthetic:amazon?scale="
+
+
+@dataclass(frozen=True)
+class Run:
+    graph: str
+    model: str
+    hidden: int
+    parts: int = 1
+    backend: str = "cpu"
+    layers: int = 2
+
+    @property
+    def words(self) -> str:
+        shape = f"{self.model} {self.layers} x {self.hidden}"
+        return f"{self.graph}, {shape}, {self.backend}, {self.parts} part{'s' * (self.parts > 1)}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
+            "model.name": self.model,
+            "model.hidden": self.hidden,
+            "model.layers": self.layers,
+            "data.parts": self.parts,
+            "servers.backend": self.backend,
+            "train.epochs": EPOCHS,
+            "train.mode": "pipe",
+        }
+
+
+RUNS = (
+    Run("cora", "gcn", 16),
+    Run("amazon_computers", "gcn", 128),
+    Run("amazon_computers", "gat", 64),
+    Run("amazon_computers", "gcn", 64, backend="lambda"),
+    Run("blogcatalog", "gcn", 64),
+    Run("blogcatalog", "sage", 32, backend="lambda"),
+    Run("coauthor_cs", "gcn", 64, parts=2),
+    Run("coauthor_physics", "gcn", 64, parts=2),
+    Run("coauthor_physics", "gin", 32),
+    Run("dblp", "gcn", 32, backend="lambda"),
+    Run("dblp", "appnp", 64),
+    Run("tolokers", "gcn", 64),
+    Run("tolokers", "gat", 32, parts=2),
+    Run(f"{REDDIT}0.05", "gcn", 256),
+    Run(f"{REDDIT}0.1", "sage", 64, layers=3),
+    Run(f"{REDDIT}0.1", "gcn", 128, parts=2, backend="lambda"),
+    Run(f"{PRODUCTS}0.05", "gcn", 64),
+    Run(f"{PRODUCTS}0.05", "gcnii", 64, layers=4),
+    Run(f"{PRODUCTS}0.1", "gcn", 96, parts=4),
+    Run(f"{AMAZON}0.02", "gcn", 128, layers=3),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = table.parser(__doc__, rounds=3, only=("", "runs whose words have it")).parse_args(argv)
+    asked = [run for run in RUNS if args.only in run.words]
+    calibration = Calibration.load()
+    found: dict[Run, list[check.Check]] = {run: [] for run in asked}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(args.rounds):
+            for position, run in enumerate(Random(number).sample(asked, len(asked))):
+                place = Path(folder, f"{number}-{position}")
+                api.train(run.graph, settings=run.settings, run_dir=place)
+                found[run].append(check.of_run(place, calibration))
+                epoch = found[run][-1].quantities["epoch_s"]
+                table.say(f"{number + 1}/{args.rounds} {run.words}: {_ms(epoch.predicted)} of {_ms(epoch.measured)} ms")
+    rows = [row(run, checks) for run, checks in found.items()]
+    table.show(rows)
+    table.markdown(rows)
+    table.record(args.json, {"calibration": calibration.machine, "measured": calibration.measured, "rows": rows})
+    close = sum(is_close(checks) for checks in found.values())
+    print(f"epochs within {CLOSE:.0%}: {close} of {len(rows)}, must be {CLOSE_RUNS} of {len(RUNS)}")
+    return 0 if close >= min(CLOSE_RUNS, len(rows)) else 1
+
+
+def is_close(checks: Sequence[check.Check]) -> bool:
+    ratio = _middle(checks, "epoch_s").ratio
+    return ratio is not None and abs(ratio - 1) <= CLOSE
+
+
+def row(run: Run, checks: Sequence[check.Check]) -> dict[str, Any]:
+    epoch, memory, ghosts = (_middle(checks, name) for name in ("epoch_s", "memory_bytes", "ghost_bytes"))
+    return {
+        "run": run.words,
+        "predicted epoch, ms": _ms(epoch.predicted),
+        "measured, ms": _ms(epoch.measured),
+        "predicted / measured": _ratio(epoch),
+        "memory, predicted / measured": _ratio(memory),
+        "ghost bytes, predicted / measured": _ratio(ghosts),
+    }
+
+
+def _middle(checks: Sequence[check.Check], name: str) -> check.Quantity:
+    """All rounds are predicted alike."""
+    measured = [one for each in checks if (one := each.quantities[name].measured) is not None]
+    return check.Quantity(checks[0].quantities[name].predicted, median(measured) if measured else None)
+
+
+def _ratio(quantity: check.Quantity) -> Any:
+    return "" if quantity.ratio is None else round(quantity.ratio, 2)
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1000 * seconds:.0f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
