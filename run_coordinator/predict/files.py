@@ -33,7 +33,7 @@ class Sheet:
 
     kind: Kind
     num_classes: int
-    names: tuple[str, ...] = ()  # of the classes; (): their numbers
+    names: tuple[str, ...] = ()  # of the classes, or of the columns of a regression; (): their numbers
     target: Target = "classes"  # what the labels are that ``Block.true`` has
 
     @property
@@ -45,7 +45,7 @@ class Sheet:
 
     def columns(self, width: int) -> list[str]:
         """Names of the columns of values."""
-        named = self.classifies and len(self.names) == width
+        named = self.kind != "embedding" and len(self.names) == width
         return [f"{COLUMN[self.kind]}_{self.names[i] if named else i}" for i in range(width)]
 
 
