@@ -45,9 +45,10 @@ def from_arrays(
     """A graph of arrays or tensors: ``edges`` int [2, E], source and target.
 
     features: [N, F], also a SciPy or torch sparse matrix; "random:F" for F random ones; or the name of a file of them.
-    labels: int [N], -1 = unknown; texts [N], None or NaN = unknown, whose classes they name; int or bool [N, C] of 0 and 1, -1 = unknown, for several classes per vertex; or real
-    numbers, NaN = unknown; without: no vertex has one. Floats of 0 and 1 alone may be any of these: ``target`` says
-    "classes" (of one column, or of one-hot rows), "labels" or "numbers". weight: [E] or [E, 1]; edge_type: int [E].
+    labels: int [N], -1 = unknown; texts [N], None or NaN = unknown, which name classes; int or bool [N, C] of 0 and 1,
+    -1 = unknown, for several classes per vertex; or real numbers, NaN = unknown; without: no vertex has one. Floats of
+    0 and 1 alone may be any of these: ``target`` says "classes" (of one column, or of one-hot rows), "labels" or
+    "numbers". weight: [E] or [E, 1]; edge_type: int [E].
     split: [N] or [N, S] of 0 (nothing), 1 (train), 2 (validation), 3 (test); or ``masks``, by names such as train_mask
     or train_idx (``graph_data.masks.split_of``). num_vertices, num_classes and num_edge_types: where the arrays do not
     show them. directed: False if every edge is listed in both directions. feature_names: a word for each column of

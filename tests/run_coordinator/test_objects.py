@@ -52,8 +52,6 @@ def test_what_is_no_graph_is_refused_before_there_is_a_run(tmp_path):
 
 
 def test_nothing_is_no_graph_and_not_the_digits(tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"^source is None, must be a source's name or a graph: what made it returned"
-    ):
+    with pytest.raises(ConfigError, match=r"^source is None, must be a source's name or a graph: what made it"):
         siafu.train(None, run_dir=str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

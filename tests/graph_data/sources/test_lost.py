@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -465,12 +466,25 @@ def test_the_column_of_a_regression_keeps_its_name(tmp_path: Path) -> None:
 
 def test_an_interrupt_while_pyarrow_imports_pandas_stops_the_command(tmp_path: Path) -> None:
     """pyarrow's C++ imports pandas at the first array, and drops what ends this import."""
-    (tmp_path / "pandas.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    (tmp_path / "e.csv").write_text("src,dst\n0,1\n1,2\n2,0\n")
-    command = [sys.executable, "-m", "siafu", "prepare", "e.csv", "--features", "random:4", "--out", "shards"]
+    once = """
+        import os, pathlib, signal
+        if os.path.exists("interrupted"):
+            raise ImportError
+        pathlib.Path("interrupted").touch()
+        os.kill(os.getpid(), signal.SIGINT)
+    """
+    (tmp_path / "pandas.py").write_text(textwrap.dedent(once))
+    (tmp_path / "e.csv").write_text("src,dst\na,b\nb,c\nc,a\n")
+    (tmp_path / "v.csv").write_text("id,x,y\na,1,u\nb,2,v\nc,3,u\n")
+    command = "prepare e.csv --features v.csv#x --labels v.csv#y --out shards".split()
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     ended = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "siafu", *command],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (128 + signal.SIGINT, "siafu: stopped")
     assert not (tmp_path / "shards").exists()
