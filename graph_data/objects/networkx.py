@@ -25,10 +25,10 @@ def from_networkx(
     """The graph of a ``Graph``, ``DiGraph``, ``MultiGraph`` or ``MultiDiGraph``; an undirected edge becomes two.
 
     Vertices are the nodes in ascending order if they are integers, else in the order of ``graph.nodes``. The shards
-    keep integers and texts as ids; a note says that other nodes are not kept. Nodes may carry x, y, train_mask, val_mask and
-    test_mask; edges weight and type, an integer; or other names of these (``graph_data.fields``). What some have, all
-    must have, but for y: -1, or NaN beside real numbers, or nothing. features, labels and ``more``: instead of
-    attributes, as for ``graph_data.objects.arrays.from_arrays``; a row for each vertex.
+    keep integers and texts as ids; a note says that other nodes are not kept. Nodes may carry x, y, train_mask,
+    val_mask and test_mask; edges weight and type, an integer; or other names of these (``graph_data.fields``). What
+    some have, all must have, but for y: -1, or NaN beside real numbers, or nothing. features, labels and ``more``:
+    instead of attributes, as for ``graph_data.objects.arrays.from_arrays``; a row for each vertex.
 
     Raises: DatasetError naming the first node or edge without what others have; and for rows beside a graph whose
     integer nodes are not in ascending order: a loop over its nodes would have made them in another one.

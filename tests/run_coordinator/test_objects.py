@@ -55,3 +55,11 @@ def test_nothing_is_no_graph_and_not_the_digits(tmp_path):
     with pytest.raises(ConfigError, match=r"^source is None, must be a source's name or a graph: what made it"):
         siafu.train(None, run_dir=str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_command_in_a_message_may_be_pasted_into_a_shell(tmp_path):
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    (folder / "config.toml").write_text("")
+    with pytest.raises(ConfigError, match=r"holds a run already; siafu resume '.*/my runs' continues it$"):
+        siafu.train(EDGES, run_dir=str(folder))

@@ -476,7 +476,7 @@ def test_an_interrupt_while_pyarrow_imports_pandas_stops_the_command(tmp_path: P
     (tmp_path / "pandas.py").write_text(textwrap.dedent(once))
     (tmp_path / "e.csv").write_text("src,dst\na,b\nb,c\nc,a\n")
     (tmp_path / "v.csv").write_text("id,x,y\na,1,u\nb,2,v\nc,3,u\n")
-    command = "prepare e.csv --features v.csv#x --labels v.csv#y --out shards".split()
+    command = ["prepare", "e.csv", "--features", "v.csv#x", "--labels", "v.csv#y", "--out", "shards"]
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     ended = subprocess.run(
         [sys.executable, "-m", "siafu", *command],
