@@ -220,7 +220,7 @@ def check(out: str | Path) -> None:
 def opened(out: str | Path) -> Iterator[Callable[[Sheet, Block], None]]:
     """What writes blocks to ``out``: beside it, and under its name once all is there."""
     path = Path(out)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name[:40]}.{os.getpid()}")  # 255 bytes at most, whatever the file's name
     try:
         writer = WRITERS[path.suffix](beside)
         try:

@@ -125,6 +125,8 @@ def test_a_narrow_terminal_has_the_columns_that_fit() -> None:
     assert fitting([row], FIRST, 17) == ["run"]
     assert fitting([row], FIRST, 18) == ["run", "state"]
     assert fitting([row], FIRST, 1000) == list(FIRST)
+    long = {**row, "run": "x" * 200}  # is folded
+    assert fitting([row, long], FIRST, 80)[:3] == ["run", "state", "test"]
 
 
 def test_the_table_and_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
