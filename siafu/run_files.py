@@ -363,7 +363,7 @@ def write_divergence(run_dir: Path, error: Diverged) -> None:
 
 def write_whole(file: Path, data: bytes) -> None:
     """Beside, then renamed: a crash, a full disk or a power cut leaves what was there before. Raises: OSError."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    beside = file.with_name(f".{file.name[:40]}.{os.getpid()}")
     try:
         with open(beside, "wb") as stream:
             stream.write(data)
