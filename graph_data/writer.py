@@ -48,7 +48,7 @@ class ShardWriter:
     def __init__(self, out: str | os.PathLike[str]) -> None:
         self.out = Path(out)
         self._real = Path(os.path.realpath(out))  # a link to another disk stays a link
-        self._folder = self._real.with_name(f".{self._real.name}.{uuid.uuid4().hex}")
+        self._folder = self._real.with_name(f".{self._real.name[:40]}.{uuid.uuid4().hex}")
         self.entries: list[PartitionEntry] = []  # the only state that changes
 
     def __enter__(self) -> ShardWriter:

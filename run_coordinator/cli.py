@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import shlex
 import sys
 import typing
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -189,7 +190,11 @@ def told(run: Run, *, json_wanted: bool, verb: str) -> int:
         return 0
     limits, bill = configs.load(run.dir / CONFIG).run, run.result["cost"]
     spent = dollars(bill["usd"] if bill else 0.0)
-    again = f"; siafu resume {run.dir} with a higher limit continues it" if limits.on != "aws" else f" in {run.dir}"
+    again = (
+        f"; siafu resume {shlex.quote(str(run.dir))} with a higher limit continues it"
+        if limits.on != "aws"
+        else f" in {run.dir}"
+    )
     limit = f"budget of {dollars(limits.budget_usd)}" if run.stopped == BUDGET else f"limit of {limits.max_seconds:g} s"
     print(
         f"siafu {verb}: stopped at its {limit} after {counted(run.result['epochs'], 'epoch')}, {spent}; the "

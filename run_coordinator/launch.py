@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import secrets
+import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -118,7 +119,11 @@ def run(
     kept = coordinator.states.latest
     epoch = 0 if kept is None else kept.version
     if config.run.on != "aws" and epoch < coordinator.models["final", 0].version:
-        logger.warning("the last training state did not come: siafu resume %s goes on from epoch %d", run_dir, epoch)
+        logger.warning(
+            "the last training state did not come: siafu resume %s goes on from epoch %d",
+            shlex.quote(str(run_dir)),
+            epoch,
+        )
     weights = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
     told = [restart.record() for restart in restarts]
     return {**coordinator.result(), "restarts": told}, {"best": weights["final"], **weights}
@@ -134,7 +139,7 @@ def _kept(saver: Saver, run_dir: Path, coordinator: Coordinator, error: BaseExce
         coordinator.config.run.on == "aws"
     ):  # this directory is a machine's there, and siafu resume goes on with none of them
         return error
-    how = f"siafu resume {run_dir} goes on from epoch {state.version}"
+    how = f"siafu resume {shlex.quote(str(run_dir))} goes on from epoch {state.version}"
     if isinstance(error, KeyboardInterrupt):
         error.args = (how,)
     elif isinstance(error, PeerLost):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -205,7 +206,7 @@ def check_columns(run_dir: Path, shards: ShardSet, what: str) -> None:
         differ = f"{len(theirs)}, not {len(ours)}" if at is None else f"column {at} is {theirs[at]!r}, not {ours[at]!r}"
         raise ConfigError(
             f"{what}: feature columns are not those that {run_dir} was trained on ({differ}): siafu prepare SOURCE "
-            f"--features-as {run_dir} --out DIR takes them by name"
+            f"--features-as {shlex.quote(str(run_dir))} --out DIR takes them by name"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ class Run:
         if not (path / CONFIG).is_file():
             raise ConfigError(f"{path}: not a run directory: it has no {CONFIG}")
         if (found := run_files.result(path)) is None:
-            raise ConfigError(f"{path}: its run has not ended: siafu resume {path} goes on with it")
+            raise ConfigError(f"{path}: its run has not ended: siafu resume {shlex.quote(str(path))} goes on with it")
         return cls(path, found)
 
     @property

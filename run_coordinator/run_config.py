@@ -63,6 +63,8 @@ def asked(
     is an option of a source that is read from files, and this is none."""
     if isinstance(source, str | os.PathLike):
         return resolve(os.fspath(source), config, settings, short, preset), None
+    if source is None:
+        raise ConfigError("source is None, must be a source's name or a graph: what made it returned nothing")
     for name in source_flags.sorted_out(short)[1]:
         raise ConfigError(
             f"{name}: is for a source that is read from files, and the graph is in memory: say it where the graph is "

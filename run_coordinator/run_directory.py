@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def check_free(config: Config) -> None:
     path = config.run.dir
     outputs.check_folder("run.dir", path or "runs")
     if path and Path(path, CONFIG).exists():
-        raise ConfigError(f"run.dir = {path}: holds a run already; siafu resume {path} continues it")
+        raise ConfigError(f"run.dir = {path}: holds a run already; siafu resume {shlex.quote(path)} continues it")
 
 
 #: Longer than ``is_under_way`` looks, seconds.

@@ -364,7 +364,8 @@ def write_divergence(run_dir: Path, error: Diverged) -> None:
 
 def write_whole(file: Path, data: bytes) -> None:
     """Beside, then renamed: a crash, a full disk or a power cut leaves what was there before. Raises: OSError."""
-    beside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")  # nobody else's, on no machine of a shared disk
+    # Nobody else's, on no machine of a shared disk; a name has 255 bytes at most.
+    beside = file.with_name(f".{file.name[:40]}.{uuid.uuid4().hex}")
     try:
         with open(beside, "wb") as stream:
             stream.write(data)

@@ -26,7 +26,7 @@ from siafu import __version__, peak_memory
 from siafu.errors import ConfigError, GnnError, counted
 from siafu.pricing import prices
 from siafu.progress import dollars, duration, share_of_evaluation, size, written
-from siafu.run_files import Manifest
+from siafu.run_files import Manifest, write_whole
 
 #: Of the summary -> parts of a bill that it adds up.
 COLUMNS = {"Lambdas": ("lambda",), "servers": ("graph_servers", "param_servers"), "GPU": ("gpu",)}
@@ -76,7 +76,7 @@ def write(
     try:
         for file, text in texts.items():
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
+            write_whole(file, text.encode())
     except OSError as error:
         raise ConfigError(f"--out {html}: {error.strerror}") from None
     return list(texts)

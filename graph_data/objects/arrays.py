@@ -6,6 +6,7 @@ here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from graph_data.fields import FLAT, Found, left_out, plain, sorted_out
 from graph_data.masks import role_of, split_of
 from graph_data.sources.beside import features_of, named_columns
 from graph_data.sources.randomrows import no_features, random_width
+from graph_data.sources.textfile import MISSING
 from graph_data.targets import labels_as, numbered_note, renumbered
 from siafu.errors import DatasetError
 from siafu.graph import Graph
@@ -43,9 +45,10 @@ def from_arrays(
     """A graph of arrays or tensors: ``edges`` int [2, E], source and target.
 
     features: [N, F], also a SciPy or torch sparse matrix; "random:F" for F random ones; or the name of a file of them.
-    labels: int [N], -1 = unknown; int or bool [N, C] of 0 and 1, -1 = unknown, for several classes per vertex; or real
-    numbers, NaN = unknown; without: no vertex has one. Floats of 0 and 1 alone may be any of these: ``target`` says
-    "classes" (of one column, or of one-hot rows), "labels" or "numbers". weight: [E] or [E, 1]; edge_type: int [E].
+    labels: int [N], -1 = unknown; texts [N], None or NaN = unknown, which name classes; int or bool [N, C] of 0 and 1,
+    -1 = unknown, for several classes per vertex; or real numbers, NaN = unknown; without: no vertex has one. Floats of
+    0 and 1 alone may be any of these: ``target`` says "classes" (of one column, or of one-hot rows), "labels" or
+    "numbers". weight: [E] or [E, 1]; edge_type: int [E].
     split: [N] or [N, S] of 0 (nothing), 1 (train), 2 (validation), 3 (test); or ``masks``, by names such as train_mask
     or train_idx (``graph_data.masks.split_of``). num_vertices, num_classes and num_edge_types: where the arrays do not
     show them. directed: False if every edge is listed in both directions. feature_names: a word for each column of
@@ -61,6 +64,7 @@ def from_arrays(
         raise no_features(name)
     told = features if isinstance(features, str) else ""
     rows = None if told else rows_of(features, name)
+    labels, called, notes = words_of(labels, target, name)
     y = None if labels is None else labels_of(labels, target, name)
     n = next((count for count in (num_vertices, _length(rows), _length(y)) if count is not None), None)
     if n is None:
@@ -70,15 +74,11 @@ def from_arrays(
     rows = features_of(told, n)[:] if rows is None else rows
     types, kinds, kind_names = _types_of(edge_type, num_edge_types, name)
     y = np.full(n, -1, np.int64) if y is None else y
-    y, called = (
-        renumbered(y)
-        if num_classes is None and y.dtype.kind == "i" and y.ndim == 1 and y.min(initial=0) >= -1
-        else (y, ())
-    )
+    if num_classes is None and not called and y.dtype.kind == "i" and y.ndim == 1 and y.min(initial=0) >= -1:
+        y, called = renumbered(y)
+        notes += [numbered_note(called, "classes")] if called else []
     names = names_of_features(named_columns(told) if told else feature_names, features, rows, name)
-    notes = [
-        numbered_note(words, what) for words, what in ((called, "classes"), (kind_names, "types of edges")) if words
-    ]
+    notes += [numbered_note(kind_names, "types of edges")] if kind_names else []
     if target == "auto" and _are_whole(y):
         notes.append(
             "labels are whole numbers as floats, taken for numbers to be predicted: "
@@ -349,6 +349,31 @@ def _check_order(rows: Any, what: str) -> None:
             f"{what}: their index is 0 to {len(index) - 1} in another order: sort_index() makes row v that of vertex "
             "v, reset_index(drop=True) takes the rows as they stand"
         )
+
+
+def words_of(labels: Any, target: str, name: str) -> tuple[Any, tuple[str, ...], list[str]]:
+    """Labels [N] that are texts (unknown: None, NaN, and ``MISSING``, as in tables) as classes int64 [N] in ascending
+    order of the texts, the texts, and a note on those that say that there is none. Other labels stay."""
+    if labels is None or hasattr(labels, "detach") or target not in ("auto", "classes"):
+        return labels, (), []
+    _check_order(labels, f"{name}: labels")
+    y = array(labels, f"{name}: labels")
+    texts = [isinstance(value, str) for value in y] if y.dtype.kind in "UTO" and y.ndim == 1 else []
+    others = (value for value, is_text in zip(y, texts, strict=False) if not is_text)
+    if not any(texts) or not all(_is_nothing(value) for value in others):
+        return labels, (), []
+    known = np.array([is_text and value not in MISSING for value, is_text in zip(y, texts, strict=True)], bool)
+    names, numbers = np.unique(y[known].astype(str), return_inverse=True)
+    classes = np.full(len(y), -1, np.int64)
+    classes[known] = numbers
+    without = sorted({str(value) for value in y[np.array(texts, bool) & ~known]})
+    notes = [f"no label where the text is {', '.join(map(repr, without))}"] if without else []
+    return classes, tuple(names.tolist()), notes
+
+
+def _is_nothing(value: Any) -> bool:
+    """None, NaN, or pandas' NA."""
+    return value is None or (isinstance(value, float) and math.isnan(value)) or str(value) == "<NA>"
 
 
 def labels_of(labels: Any, target: str = "auto", name: str = "arrays") -> Array:

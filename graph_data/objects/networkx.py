@@ -11,8 +11,10 @@ import numpy as np
 from graph_data.fields import OF_EDGE, VERTICES, left_out, plain
 from graph_data.masks import role_of
 from graph_data.objects.dgl import of_frames
+from graph_data.sources.arrow import arrow
+from graph_data.sources.ids import NamedIds
 from graph_data.sources.randomrows import random_width
-from siafu.errors import DatasetError, listed
+from siafu.errors import ConfigError, DatasetError, listed
 from siafu.graph import Graph
 from siafu.sparse import Array
 
@@ -22,11 +24,11 @@ def from_networkx(
 ) -> Graph:
     """The graph of a ``Graph``, ``DiGraph``, ``MultiGraph`` or ``MultiDiGraph``; an undirected edge becomes two.
 
-    Vertices are the nodes in ascending order if they are integers (and the shards keep the integers), else in the order
-    of ``graph.nodes``. Nodes may carry x, y, train_mask, val_mask and test_mask; edges weight and type, an integer; or
-    other names of these (``graph_data.fields``). What some have, all must have, but for y: -1, or NaN beside real
-    numbers, where it is missing. features, labels and ``more``: instead of attributes, as for
-    ``graph_data.objects.arrays.from_arrays``; a row for each vertex.
+    Vertices are the nodes in ascending order if they are integers, else in the order of ``graph.nodes``. The shards
+    keep integers and texts as ids; a note says that other nodes are not kept. Nodes may carry x, y, train_mask,
+    val_mask and test_mask; edges weight and type, an integer; or other names of these (``graph_data.fields``). What
+    some have, all must have, but for y: -1, or NaN beside real numbers, or nothing. features, labels and ``more``:
+    instead of attributes, as for ``graph_data.objects.arrays.from_arrays``; a row for each vertex.
 
     Raises: DatasetError naming the first node or edge without what others have; and for rows beside a graph whose
     integer nodes are not in ascending order: a loop over its nodes would have made them in another one.
@@ -52,6 +54,7 @@ def from_networkx(
             key: np.concatenate([values, values[turned]]) if isinstance(values, np.ndarray) else values
             for key, values in edges.items()
         }
+    ids, said = (np.array(nodes, np.int64), ()) if whole else _named(nodes, name)
     made = of_frames(
         ends,
         len(nodes),
@@ -60,7 +63,7 @@ def from_networkx(
         features=features,
         labels=labels,
         directed=bool(graph.is_directed()),
-        ids=np.array(nodes, np.int64) if whole and nodes != list(range(len(nodes))) else None,
+        ids=None if whole and nodes == list(range(len(nodes))) else ids,
         name=name,
         **more,
     )
@@ -73,7 +76,20 @@ def from_networkx(
                 "type would tell them apart"
             ),
         )
-    return replace(made, notes=made.notes + notes)
+    return replace(made, notes=made.notes + said + notes)
+
+
+def _named(nodes: list[Any], name: str) -> tuple[NamedIds | None, tuple[str, ...]]:
+    """Nodes as ids if all are texts, in their order; else a note that they are not kept."""
+    numbered = "vertex v is list(graph.nodes)[v], the nodes themselves are not kept"
+    if not all(isinstance(node, str) for node in nodes):
+        return None, (f"{name}: nodes are neither all integers nor all texts: {numbered}",)
+    try:
+        return NamedIds(arrow().array(nodes, arrow().large_string())), ()
+    except ConfigError as error:  # a graph of NetworkX needs no pyarrow
+        return None, (f"{name}: {numbered} ({error})",)
+    except UnicodeEncodeError:  # of half a character
+        return None, (f"{name}: a node is no valid text: {numbered}",)
 
 
 def _frame(
@@ -108,6 +124,8 @@ def _values(carried: list[dict[Any, Any]], key: Any, owners: list[Any], name: st
 def _labels(carried: list[dict[Any, Any]], key: Any) -> Array:
     given = [data.get(key) for data in carried]
     known = np.array([value for value in given if value is not None])
+    if known.dtype.kind in "UO":
+        return np.array(given, object)
     missing = np.nan if known.dtype.kind == "f" else -1
     return np.array([np.full(known.shape[1:], missing) if value is None else value for value in given])
 

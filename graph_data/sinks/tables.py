@@ -55,7 +55,7 @@ def _save(graph: Graph, folder: Path, ending: str) -> Written:
         (
             *_notes(graph),
             *names_note(
-                graph, kept=[*(["features"] if named else []), *(["classes"] if graph.labels.ndim == 2 else [])]
+                graph, kept=[*(["features"] if named else []), *([] if graph.target == "classes" else ["classes"])]
             ),
         ),
     )
@@ -78,7 +78,7 @@ def _edge_blocks(graph: Graph) -> Iterator[dict[str, Array]]:
 
 
 def _headers(graph: Graph, of: str) -> tuple[str, ...]:
-    """Names of the columns of "features", or of several labels ("classes"), where they can be told apart, and
+    """Names of the columns of "features", or of labels that are columns ("classes"), where they can be told apart, and
     from that of the ids; else none."""
     words = graph.names.get(of, ())
     return tuple(words) if len({"id", *words}) == len(words) + 1 else ()
@@ -101,9 +101,9 @@ def _labels(graph: Graph) -> dict[str, Array]:
     unknown = np.isnan(matrix) if graph.target == "numbers" else matrix < 0
     known = ~unknown.all(axis=1)
     rows = matrix[known]
-    if rows.shape[1] == 1:
-        return {"id": np.flatnonzero(known), "label": rows[:, 0]}
-    names = _headers(graph, "classes") or tuple(f"label{c}" for c in range(rows.shape[1]))
+    width = rows.shape[1]
+    names = () if graph.target == "classes" else _headers(graph, "classes")
+    names = names or (("label",) if width == 1 else tuple(f"label{c}" for c in range(width)))
     columns = dict(zip(names, rows.T, strict=True))
     return {"id": np.flatnonzero(known), **columns}
 

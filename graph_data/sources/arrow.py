@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +13,11 @@ from siafu.errors import ConfigError
 
 def arrow(module: str = "pyarrow") -> Any:
     """A module of pyarrow. Raises: ConfigError if that is not installed."""
+    if "pandas" not in sys.modules:
+        # pyarrow's C++ imports pandas at the first array, and takes whatever ends this import for "there is none": a
+        # Ctrl-C during it, a second or more, would be lost
+        with contextlib.suppress(Exception):  # pandas is optional, for pyarrow and for us
+            import_module("pandas")
     try:
         return import_module(module)
     except ImportError as error:

@@ -500,6 +500,13 @@ def _values(array: Any, where: Where, must: str) -> Array:
         array = array.dictionary_decode()
     if types.is_boolean(array.type) and must == "a number":
         array = array.cast("uint8")
+    if types.is_decimal(array.type):  # NUMERIC of a database
+        whole = array.type.scale == 0
+        if not whole or must == "a number":
+            array = array.cast("float64")
+        else:
+            with contextlib.suppress(pa.ArrowInvalid):  # one that int64 cannot hold is refused below
+                array = array.cast("int64")
     try:
         values: Array = array.to_numpy(zero_copy_only=False)
     except (ValueError, TypeError, NotImplementedError):

@@ -239,7 +239,7 @@ class EdgeList:
                 continue
             of_table = next(found for found in self.tables.values() if str(found.files[0]) == name)
             if apart < total:
-                log.warning("%s: %d of %d ids in no edge", name, apart, total)
+                log.warning("%s: %d of %d ids in no edge", Path(name).name, apart, total)
                 continue
             told, tables_own = "", of_table.files[0]
             if not columns.is_parquet(tables_own) and not columns.is_parquet(self.files[0]):

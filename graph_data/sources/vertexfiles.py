@@ -314,7 +314,10 @@ def labels(
     made = _labels(text, found, whole, ids, target)
     if rows is None:
         return made
-    if len(rows.values) > 1 and not all(column.isdecimal() for column in rows.values):
+    columns_are_outputs = (
+        len(rows.values) > 1 or made.values.dtype.kind == "f"
+    )  # of one column of classes, its words are
+    if columns_are_outputs and not all(column.isdecimal() for column in rows.values):
         made = replace(made, names=tuple(rows.values))
     return replace(made, notes=(*made.notes, _missing("label", rows, missing))) if missing else made
 

@@ -37,7 +37,7 @@ def is_words(file: Path, column: str) -> bool:
         codes = any(map(textfile.LEADING_ZERO.fullmatch, head))  # 01067 and 1067 are two
         return first is not None and (codes or not textfile.NUMBER.fullmatch(first))
     kind, is_ = columns.column_type(file, column), arrow().types
-    return not (is_.is_integer(kind) or is_.is_floating(kind) or is_.is_null(kind))
+    return not (is_.is_integer(kind) or is_.is_floating(kind) or is_.is_decimal(kind) or is_.is_null(kind))
 
 
 def of_words(file: Path, names: Sequence[str]) -> tuple[str, str] | None:
@@ -60,7 +60,8 @@ def is_whole(file: Path, column: str) -> bool:
     if not columns.is_parquet(file):
         first = textfile.first_value(file, column)
         return first is None or first.lstrip("+-").isdecimal()
-    return not arrow().types.is_floating(columns.column_type(file, column))
+    kind, is_ = columns.column_type(file, column), arrow().types
+    return not (is_.is_floating(kind) or (is_.is_decimal(kind) and kind.scale != 0))
 
 
 class Vocabulary:
@@ -167,7 +168,7 @@ def is_mask(file: Path, column: str) -> bool:
     if not columns.is_parquet(file):
         return all(value.lower() in MASK_VALUES for value in textfile.values(file, column))
     kind, is_ = columns.column_type(file, column), arrow().types
-    return bool(is_.is_boolean(kind) or is_.is_integer(kind) or is_.is_floating(kind))
+    return bool(is_.is_boolean(kind) or is_.is_integer(kind) or is_.is_floating(kind) or is_.is_decimal(kind))
 
 
 def _read_optional_integers(array: Any, where: Where) -> Array:

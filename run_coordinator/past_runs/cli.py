@@ -73,7 +73,8 @@ def show(found: Sequence[PastRun | Trials], deployed: Sequence[DeployedRun], fol
     fit = fitting(rows, [name for name in FIRST if name in columns], console.width)
     shown = [name for name in columns if name in fit]
     for name in shown:
-        table.add_column(name, justify="left" if name in WORDS else "right", overflow="fold")
+        widest = most_of(console.width) if name == "run" else None
+        table.add_column(name, justify="left" if name in WORDS else "right", overflow="fold", max_width=widest)
     for row in rows:
         table.add_row(*(row[name] for name in shown))
     console.print(table)
@@ -84,11 +85,18 @@ def show(found: Sequence[PastRun | Trials], deployed: Sequence[DeployedRun], fol
         console.print(f"scores are accuracies, or {', '.join(others)} where a graph has no classes to tell apart")
 
 
+def most_of(width: int) -> int:
+    """What names of runs take of a terminal; longer ones are folded, or one would push out every other column."""
+    return max(24, width // 2)
+
+
 def fitting(rows: Sequence[Mapping[str, str]], first: Sequence[str], width: int, gap: int = 2) -> list[str]:
     """As many columns as are no wider together, the first ones first; at least one."""
     chosen: list[str] = []
+    widest = most_of(width)
     for name in first:
-        width -= max(len(name), *(len(row[name]) for row in rows)) + gap * bool(chosen)
+        wide = max(len(name), *(len(row[name]) for row in rows))
+        width -= (min(wide, widest) if name == "run" else wide) + gap * bool(chosen)
         if width < 0 and chosen:
             break
         chosen.append(name)

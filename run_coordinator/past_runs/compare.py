@@ -17,6 +17,7 @@ from rich.table import Table
 from run_coordinator.past_runs import PastRun, money_of, read, time_of
 from run_coordinator.repeat import plus_minus, spread
 from siafu import run_files
+from siafu.baseline import BaselineConfig
 from siafu.errors import ConfigError
 from siafu.fingerprint import differences
 from siafu.metrics import SPLITS, TITLES
@@ -95,11 +96,19 @@ def columns_of(folders: Sequence[Path]) -> list[Column]:
 
 
 def differing(columns: Sequence[Column]) -> dict[str, list[Any]]:
-    """``{"section.key": [value of each column]}`` of the settings that are not all equal; None where one has none."""
+    """``{"section.key": [value of each column]}`` of the settings that are not all equal; None where one has none.
+    Beside a run of siafu, the settings of a baseline that are at their defaults are left out: they tell nothing."""
     settings = [column.settings for column in columns]
     keys = dict.fromkeys(key for found in settings for key in found)
     table = {key: [found.get(key) for found in settings] for key in keys}
-    return {key: values for key, values in table.items() if any(value != values[0] for value in values)}
+    defaults = BaselineConfig().flat()
+
+    def tells(key: str, values: Sequence[Any]) -> bool:
+        if None in values and key.startswith("baseline.") and key != "baseline.method":
+            return any(value not in (None, defaults.get(key)) for value in values)
+        return any(value != values[0] for value in values)
+
+    return {key: values for key, values in table.items() if tells(key, values)}
 
 
 def notes(columns: Sequence[Column]) -> list[str]:

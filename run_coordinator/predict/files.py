@@ -33,7 +33,7 @@ class Sheet:
 
     kind: Kind
     num_classes: int
-    names: tuple[str, ...] = ()  # of the classes; (): their numbers
+    names: tuple[str, ...] = ()  # of the classes, or of the columns of a regression; (): their numbers
     target: Target = "classes"  # what the labels are that ``Block.true`` has
 
     @property
@@ -45,7 +45,7 @@ class Sheet:
 
     def columns(self, width: int) -> list[str]:
         """Names of the columns of values."""
-        named = self.classifies and len(self.names) == width
+        named = self.kind != "embedding" and len(self.names) == width
         return [f"{COLUMN[self.kind]}_{self.names[i] if named else i}" for i in range(width)]
 
 
@@ -220,7 +220,7 @@ def check(out: str | Path) -> None:
 def opened(out: str | Path) -> Iterator[Callable[[Sheet, Block], None]]:
     """What writes blocks to ``out``: beside it, and under its name once all is there."""
     path = Path(out)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name[:40]}.{os.getpid()}")  # 255 bytes at most, whatever the file's name
     try:
         writer = WRITERS[path.suffix](beside)
         try:

@@ -4,6 +4,7 @@ config of the servers that make it."""
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +73,7 @@ class Plan:
         if differ := differences(self.data or {}, manifest.fingerprint):
             raise ConfigError(
                 f"{source}: no longer the graph that {self.run_dir} was trained on: its {differ} differ; "
-                f"siafu predict --graph {source} takes it as it is"
+                f"siafu predict {shlex.quote(str(self.run_dir))} --graph {shlex.quote(source)} takes it as it is"
             )
         _check_prepared(self.config, manifest)
         if self.features_as:
@@ -109,9 +110,8 @@ def check_run(run_dir: Path) -> None:
     if not (run_dir / CONFIG).is_file():
         raise ConfigError(f"{run_dir}: not a finished run: it has no {CONFIG}")
     if not (run_dir / MODEL).is_file() and _checkpoint(run_dir) is None:
-        raise ConfigError(
-            f"{run_dir}: its run is not finished and has no checkpoint: siafu resume {run_dir} finishes it"
-        )
+        how = f"siafu resume {shlex.quote(str(run_dir))} finishes it"
+        raise ConfigError(f"{run_dir}: its run is not finished and has no checkpoint: {how}")
 
 
 def _checkpoint(run_dir: Path) -> Path | None:
@@ -253,7 +253,7 @@ def _check_standard(run_dir: str, shards: ShardSet, source: str) -> None:
     if ours is not None and (theirs is None or not theirs.equals(ours)):
         raise ConfigError(
             f"{source}: its features are not standardised as the run's graph was: siafu prepare --feature-norm "
-            f"standard --features-as {run_dir}"
+            f"standard --features-as {shlex.quote(str(run_dir))}"
         )
 
 

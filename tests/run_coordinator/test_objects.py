@@ -5,7 +5,7 @@ import pytest
 
 import siafu
 from run_coordinator import prepared, run_config
-from siafu.errors import DatasetError
+from siafu.errors import ConfigError, DatasetError
 from siafu.progress import summary
 from siafu.shards import ShardSet
 from tests.graph_data.graphs import random_graph
@@ -49,3 +49,17 @@ def test_what_is_no_graph_is_refused_before_there_is_a_run(tmp_path):
     with pytest.raises(DatasetError, match=r"^builtins\.int is no graph"):
         siafu.train(7, run_dir=str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_nothing_is_no_graph_and_not_the_digits(tmp_path):
+    with pytest.raises(ConfigError, match=r"^source is None, must be a source's name or a graph: what made it"):
+        siafu.train(None, run_dir=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_command_in_a_message_may_be_pasted_into_a_shell(tmp_path):
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    (folder / "config.toml").write_text("")
+    with pytest.raises(ConfigError, match=r"holds a run already; siafu resume '.*/my runs' continues it$"):
+        siafu.train(EDGES, run_dir=str(folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -213,3 +214,17 @@ def test_what_can_be_predicted_stands_beside_what_was_measured(tmp_path, runs, p
 
 def test_every_kind_of_step_has_a_look():
     assert {kind.value for kind in Kind} < set(timelines.KINDS)
+
+
+def test_a_full_disk_leaves_the_page_that_was_there(tmp_path, capsys):
+    run = write(tmp_path / "run", servers())
+    (tmp_path / "page.html").write_text("of last week")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # bytes of a file
+    try:
+        assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "File too large" in capsys.readouterr().err
+    assert (tmp_path / "page.html").read_text() == "of last week"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["page.html", "run"]

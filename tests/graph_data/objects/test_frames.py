@@ -151,6 +151,11 @@ def test_an_index_with_a_name_is_a_column(pandas):
     assert made(pandas, edges=pairs, weight="price").num_edges == N
 
 
+def test_a_warning_names_no_folder_that_is_gone(pandas, caplog):
+    made(pandas, edges=pandas.DataFrame(SALES).iloc[:2], id="user")
+    assert any(record.getMessage().startswith("vertices.parquet: ") for record in caplog.records)
+
+
 def test_an_index_without_a_name_is_not_read(pandas):
     shuffled = np.random.default_rng(0).permutation(N)
     users, edges = pandas.DataFrame(USERS).iloc[shuffled], pandas.DataFrame(SALES).iloc[::-1]

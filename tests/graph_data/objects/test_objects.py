@@ -541,7 +541,8 @@ def test_a_sparse_matrix_without_its_rows_is_refused():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"labels": np.array(["a", "b", "a"])}, "labels are <U1, must be numbers"),
+        ({"labels": np.array([b"a", b"b", b"a"])}, r"labels are \|S1, must be numbers"),
+        ({"labels": np.array(["a", None, 1], object)}, "labels are object, must be numbers"),
         ({"edge_type": np.array(["x", "y", "x"])}, "edge types are <U1, must be integers"),
         ({"edge_type": [0, 1, 2], "num_edge_types": 1}, "an edge has type 2, num_edge_types is 1"),
     ],
@@ -549,3 +550,56 @@ def test_a_sparse_matrix_without_its_rows_is_refused():
 def test_words_and_types_beyond_those_told_are_refused(wrong, words):
     with pytest.raises(DatasetError, match=words):
         siafu.from_arrays(EDGES, RANDOM, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "names"),
+    [
+        (["b", "a", "a"], [1, 0, 0], ("a", "b")),
+        (["b", None, "a"], [1, -1, 0], ("a", "b")),
+        (["b", np.nan, "a"], [1, -1, 0], ("a", "b")),
+        (["10", "9", "10"], [0, 1, 0], ("10", "9")),  # texts, as in a DataFrame
+    ],
+)
+def test_labels_of_text_name_their_classes(labels, classes, names):
+    graph = siafu.from_arrays(EDGES, np.eye(3), labels)
+    assert graph.labels.tolist() == classes
+    assert (graph.names["classes"], graph.num_classes, graph.target) == (names, 2, "classes")
+
+
+def test_a_label_that_pandas_has_not_is_unknown():
+    pandas = pytest.importorskip("pandas")
+    for kind in ("object", "string"):
+        graph = siafu.from_arrays(EDGES, np.eye(3), pandas.Series(["b", pandas.NA, "a"], dtype=kind))
+        assert graph.labels.tolist() == [1, -1, 0]
+
+
+def test_texts_that_say_that_there_is_no_label_are_named():
+    graph = siafu.from_arrays(EDGES, np.eye(3), ["b", "NA", ""])
+    assert graph.labels.tolist() == [0, -1, -1]
+    assert graph.notes == ("arrays: no label where the text is '', 'NA'",)
+
+
+def test_the_clubs_of_karate_are_classes_and_one_without_is_unknown():
+    club = networkx.karate_club_graph()
+    networkx.set_node_attributes(club, {v: word for v, word in club.nodes("club") if v != 3}, "label")
+    graph = siafu.from_networkx(club, features=RANDOM)
+    assert graph.names["classes"] == ("Mr. Hi", "Officer")
+    assert graph.labels[:4].tolist() == [0, 0, 0, -1]
+
+
+def test_nodes_that_are_texts_keep_them_as_ids():
+    graph = siafu.from_networkx(networkx.DiGraph([("zoe", "bob"), ("bob", "\u00fcmit")]), features=RANDOM)
+    assert graph.ids.values.to_pylist() == [
+        "zoe",
+        "bob",
+        "\u00fcmit",
+    ]  # the order of graph.nodes, as rows beside them have
+    assert graph.notes == ()
+
+
+@pytest.mark.parametrize("pairs", [[("a", 1)], [((0, 0), (0, 1))], [("\ud800", "a")]])
+def test_nodes_that_no_shards_can_keep_are_said(pairs):
+    graph = siafu.from_networkx(networkx.DiGraph(pairs), features=RANDOM)
+    assert graph.ids is None
+    assert "vertex v is list(graph.nodes)[v], the nodes themselves are not kept" in graph.notes[0]

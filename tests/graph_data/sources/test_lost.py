@@ -7,6 +7,12 @@ import gzip
 import io
 import json
 import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +23,7 @@ import scipy.sparse
 
 import siafu
 from graph_data.archives import planetoid
+from graph_data.convert import convert
 from graph_data.prepare import prepare
 from graph_data.sources import textfile
 from graph_data.sources.names import resolve
@@ -417,3 +424,67 @@ def test_numpy_arrays_in_a_file_of_torch_are_named_as_such() -> None:
     torch = pytest.importorskip("torch")
     torch.save({"edge_index": EDGES.T, "x": X}, "g.pt")
     refused("g.pt", r"^g\.pt: holds numpy arrays, must be tensors: torch\.from_numpy makes them of one$")
+
+
+def _priced(tmp_path: Path) -> Path:
+    """A table of DECIMAL columns, as a database exports them; the last price is missing."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    prices = [Decimal("9.75"), Decimal("0.50"), Decimal("3.25"), None]
+    columns = {
+        "id": pa.array([0, 1, 2, 3]),
+        "size": pa.array([Decimal("1.5"), Decimal("-2.25"), Decimal("0"), Decimal("8")], pa.decimal128(8, 2)),
+        "price": pa.array(prices, pa.decimal128(8, 2)),
+        "kind": pa.array([Decimal(1), Decimal(2), Decimal(1), None], pa.decimal128(8, 0)),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "v.parquet")
+    (tmp_path / "e.csv").write_text("src,dst\n0,1\n1,2\n2,3\n3,0\n")
+    return tmp_path / "v.parquet"
+
+
+def test_decimals_of_a_database_are_numbers_and_no_words(tmp_path: Path) -> None:
+    table = _priced(tmp_path)
+    graph = load(f"{tmp_path}/e.csv?num_vertices=4&features={table}#size&labels={table}#price")
+    assert graph.features[:].tolist() == [[1.5], [-2.25], [0], [8]]
+    assert graph.target == "numbers"  # and not three classes called 9.75, 0.50 and 3.25
+    assert np.array_equal(graph.labels, np.array([9.75, 0.5, 3.25, np.nan], np.float32), equal_nan=True)
+
+
+def test_decimals_without_fractions_are_integers(tmp_path: Path) -> None:
+    table = _priced(tmp_path)
+    graph = load(f"{tmp_path}/e.csv?num_vertices=4&features={table}#size&labels={table}#kind")
+    assert (graph.target, graph.labels.tolist(), graph.names["classes"]) == ("classes", [0, 1, 0, -1], ("1", "2"))
+
+
+def test_the_column_of_a_regression_keeps_its_name(tmp_path: Path) -> None:
+    table = _priced(tmp_path)
+    name = f"{tmp_path}/e.csv?num_vertices=4&features={table}#size&labels={table}#price"
+    assert load(name).names["classes"] == ("price",)
+    written = convert(name, "csv", tmp_path / "out")
+    assert (tmp_path / "out" / "labels.csv").read_text().partition("\n")[0] == '"id","price"'
+    assert not any("names of its classes" in note for note in written.notes)
+
+
+def test_an_interrupt_while_pyarrow_imports_pandas_stops_the_command(tmp_path: Path) -> None:
+    """pyarrow's C++ imports pandas at the first array, and drops what ends this import."""
+    once = """
+        import os, pathlib, signal
+        if os.path.exists("interrupted"):
+            raise ImportError
+        pathlib.Path("interrupted").touch()
+        os.kill(os.getpid(), signal.SIGINT)
+    """
+    (tmp_path / "pandas.py").write_text(textwrap.dedent(once))
+    (tmp_path / "e.csv").write_text("src,dst\na,b\nb,c\nc,a\n")
+    (tmp_path / "v.csv").write_text("id,x,y\na,1,u\nb,2,v\nc,3,u\n")
+    command = ["prepare", "e.csv", "--features", "v.csv#x", "--labels", "v.csv#y", "--out", "shards"]
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    ended = subprocess.run(
+        [sys.executable, "-m", "siafu", *command],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (128 + signal.SIGINT, "siafu: stopped")
+    assert not (tmp_path / "shards").exists()

@@ -125,6 +125,8 @@ def test_a_narrow_terminal_has_the_columns_that_fit() -> None:
     assert fitting([row], FIRST, 17) == ["run"]
     assert fitting([row], FIRST, 18) == ["run", "state"]
     assert fitting([row], FIRST, 1000) == list(FIRST)
+    long = {**row, "run": "x" * 200}  # is folded
+    assert fitting([row, long], FIRST, 80)[:3] == ["run", "state", "test"]
 
 
 def test_the_table_and_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,9 +306,13 @@ def test_another_graph_of_the_same_name_and_equal_weights_are_noted(tmp_path: Pa
 
 
 def test_a_baseline_and_a_run_have_each_its_own_settings(tmp_path: Path) -> None:
-    baseline = written(tmp_path / "theirs", config=BaselineConfig().replace({"baseline.method": "pipegcn"}))
+    changes = {"baseline.method": "pipegcn", "baseline.depth": 1}
+    baseline = written(tmp_path / "theirs", config=BaselineConfig().replace(changes))
     found = compare.differing(compare.columns_of([written(tmp_path / "ours"), baseline]))
-    assert found["baseline.method"] == [None, "pipegcn"]
+    assert {key: values for key, values in found.items() if key.startswith("baseline.")} == {
+        "baseline.method": [None, "pipegcn"],
+        "baseline.depth": [None, 1],  # and none of the 30 at their defaults, which a run of siafu has not
+    }
 
 
 def test_one_run_alone_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

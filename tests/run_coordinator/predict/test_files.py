@@ -167,3 +167,15 @@ def test_blocks_without_any_label_are_of_the_same_table(tmp_path: Path) -> None:
                 write(Sheet("labels", 3, names), Block.of("labels", np.arange(2), block))
         found = parquet.read_table(tmp_path / "p.parquet").column("class").to_pylist()
         assert found == [[], []] + [list(names or range(3))] * 2
+
+
+def test_the_columns_of_a_regression_are_called_as_in_its_table(tmp_path: Path) -> None:
+    written(tmp_path / "p.csv", "numbers", names=("price", "size", "age"))
+    head = (tmp_path / "p.csv").read_text().splitlines()[0]
+    assert head == "id,true,split,y_price,y_size,y_age"
+
+
+def test_the_name_of_a_file_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
+    out = tmp_path / ("p" * 251 + ".csv")
+    written(out, "logits")
+    assert len(out.read_text().splitlines()) == 8
