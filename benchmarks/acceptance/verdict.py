@@ -42,7 +42,7 @@ Job = tuple[str, int]  # way, hidden
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = table.parser(__doc__, rounds=5, epochs=10, hidden=((64, 256, 1024), "widths of the hidden layer")).parse_args(argv)
+    args = table.parser(__doc__, rounds=5, epochs=10, hidden=((64, 256, 1024), "hidden units")).parse_args(argv)
     calibration = Calibration.load()
     shaped = [(place, mode) for place in plan.SHAPED for mode in ("pipe", "no-pipe")]
     links = [(*job, [plan.trained(SOURCE, job, args.epochs)]) for job in shaped]
