@@ -56,6 +56,12 @@ class Graph:
     # what of the source was taken for what, and what was left out: a line each, for the user
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """What it holds, without its arrays: notebooks show it."""
+        of = {"classes": "classes", "labels": "classes, several a vertex", "numbers": "numbers"}[self.target]
+        held = f"{self.num_vertices:,} vertices, {self.num_edges:,} edges, {self.num_features:,} features"
+        return f"Graph({self.name}: {held}, labels: {self.num_classes:,} {of})"
+
     @property
     def num_edges(self) -> int:
         return len(self.src)

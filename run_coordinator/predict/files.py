@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,7 +88,7 @@ class Writer(Protocol):
 
 
 class CsvFile:
-    """id, class and true (several: with blanks between), split, then a column for each value."""
+    """id, class and true (several: a list as in JSON), split, then a column for each value."""
 
     def __init__(self, path: Path):
         self._file = path.open("w", newline="", encoding="utf-8")
@@ -109,7 +110,7 @@ class CsvFile:
 
 def _cell(word: Any) -> Any:
     if isinstance(word, list):
-        return " ".join(map(str, word))
+        return json.dumps(word, ensure_ascii=False)  # whatever separated names, a name might have it
     return "" if word is None else word
 
 

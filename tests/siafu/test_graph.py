@@ -355,3 +355,11 @@ def test_vertices_without_a_label_leave_every_split_and_are_counted(caplog):
     tidied = tidy(of_edges(3, [], labels=labels, split=split))
     assert tidied.split.tolist() == [[TRAIN, TRAIN], [NONE, NONE], [TRAIN, TRAIN]]
     assert caplog.messages == ["g: 1 vertices without a label were in a split and are left out of it"]
+
+
+def test_a_graph_is_shown_by_what_it_holds() -> None:
+    graph = of_edges(2000, [(0, 1), (1, 2)], features=np.zeros((2000, 3), np.float32), labels=np.zeros(2000, np.int64))
+    shown = f"Graph({graph.name}: 2,000 vertices, 2 edges, 3 features, labels: {graph.num_classes} classes)"
+    assert repr(graph) == shown
+    numbers = replace(graph, labels=np.zeros((2000, 2), np.float32), num_classes=2)
+    assert repr(numbers).endswith("labels: 2 numbers)")

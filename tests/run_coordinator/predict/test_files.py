@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +97,7 @@ def test_the_true_labels_and_the_split_stand_beside(tmp_path: Path, names: tuple
         assert table.column("split").to_pylist() == [None, "train", "val", "test", "train", "train", "train"]
         with open(tmp_path / "p.csv", newline="") as file:
             rows = list(csv.DictReader(file))
-        texts = [" ".join(map(str, one)) if isinstance(one, list) else str(one) for one in known]
+        texts = [json.dumps(one) if isinstance(one, list) else str(one) for one in known]
         assert [row["true"] for row in rows] == [""] * 4 + texts
         assert [row["split"] for row in rows] == ["", "train", "val", "test", "train", "train", "train"]
 
@@ -112,8 +113,16 @@ def test_of_several_labels_all_that_are_likelier_than_not_are_named(tmp_path: Pa
     written(tmp_path / "p.csv", "labels")
     written(tmp_path / "p.parquet", "labels")
     with open(tmp_path / "p.csv", newline="") as file:
-        assert [row["class"] for row in csv.DictReader(file)] == [" ".join(map(str, row)) for row in wanted]
+        assert [json.loads(row["class"]) for row in csv.DictReader(file)] == wanted
     assert parquet.read_table(tmp_path / "p.parquet").column("class").to_pylist() == wanted
+
+
+def test_names_of_several_labels_that_have_blanks_can_be_told_apart(tmp_path: Path) -> None:
+    names = ("green tea", "grüner", "tea")
+    written(tmp_path / "p.csv", "labels", names=names)
+    with open(tmp_path / "p.csv", newline="", encoding="utf-8") as file:
+        found = [json.loads(row["class"]) for row in csv.DictReader(file)]
+    assert found == [[names[i] for i in np.flatnonzero(row > 0)] for row in LOGITS]
 
 
 def test_ids_keep_the_type_that_the_source_gave_them(tmp_path: Path) -> None:
