@@ -28,7 +28,6 @@ from run_coordinator.predict.files import Block, Sheet
 from run_coordinator.predict.joined import JoinedRows
 from run_coordinator.predict.plan import Plan, plan_of
 from run_coordinator.predict.predictions import Predictions as Predictions
-from siafu import outputs
 from siafu.baseline import load
 from siafu.errors import ConfigError, DatasetError
 from siafu.run_files import CONFIG
@@ -81,7 +80,6 @@ def evaluated(
     if in_memory is None and named and (run_dir / CONFIG).is_file():
         named = source_flags.read_as(named, load(run_dir / CONFIG).data.source)
     plan = plan_of(run_dir, graph=named, layer=layer, scores=scores, settings=settings or {})
-    outputs.check_folder("run", run_dir)  # where ``_work_dir`` will be
     if in_memory is None and not is_prepared(plan.config.data.source):
         check_files(plan.config.data.source)
     on_status(Status(phase="preparing"))
@@ -106,11 +104,14 @@ def evaluated(
 
 
 def _work_dir(run_dir: Path) -> Path:
-    """Beside the run's own files: parts of predictions may be as large as the graph."""
-    try:
-        return Path(tempfile.mkdtemp(prefix="predict-", dir=run_dir)).resolve()
-    except OSError as error:
-        raise ConfigError(f"{run_dir}: cannot be written: {error.strerror}") from error
+    """Beside the run's own files: parts of predictions may be as large as the graph. In the system's temporary folder
+    where one may not write there, as in a colleague's run."""
+    for folder in (run_dir, Path(tempfile.gettempdir())):
+        try:
+            return Path(tempfile.mkdtemp(prefix="predict-", dir=folder)).resolve()
+        except OSError as error:
+            failed = error
+    raise ConfigError(f"{folder}: cannot be written: {failed.strerror}; TMPDIR=DIR chooses another folder")
 
 
 def _blocks(plan: Plan, rows: JoinedRows, shards: ShardSet, renumbered: ShardSet) -> Iterator[Block]:

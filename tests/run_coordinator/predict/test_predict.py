@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -161,6 +162,33 @@ def test_a_mistake_that_a_server_finds_leaves_nothing_in_the_run(run: Run, monke
     with pytest.raises(ConfigError, match="other shapes"):
         siafu.predict(run)
     assert sorted(run.dir.iterdir()) == before
+
+
+def test_a_run_into_whose_folder_one_may_not_write_is_predicted(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A colleague's, or on a disk that is mounted to be read."""
+    real, worked_in = tempfile.mkdtemp, []
+
+    def mkdtemp(*, prefix: str, dir: Path) -> str:
+        if dir == run.dir:
+            raise PermissionError(13, "Permission denied")
+        return real(prefix=prefix, dir=dir)
+
+    def stop(config: object, shards: object, work: Path, on_status: object) -> NoReturn:
+        worked_in.append(work.parent)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(api, "carry_out", stop)
+    with pytest.raises(KeyboardInterrupt):
+        siafu.predict(run)
+    assert worked_in == [tmp_path.resolve()]
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match="nowhere: cannot be written: No such file or directory; TMPDIR=DIR"):
+        siafu.predict(run)
 
 
 def test_who_stops_a_prediction_leaves_nothing_in_the_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
