@@ -233,11 +233,15 @@ def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry) -
     return dense if (entries := aggregate_entries(manifest, entry)) is None else entries * (4 + stored)
 
 
+def share_stored(manifest: Manifest, entry: PartitionEntry) -> float:
+    """Of the values of a bag of words, those that are not zero."""
+    file = entry.files.get("features_indices.npy")
+    return (file.bytes // 4 if file else 0) / max(1, entry.vertices * manifest.num_features)
+
+
 def aggregate_entries(manifest: Manifest, entry: PartitionEntry) -> int | None:
     """Stored values of layer 0's aggregate of a bag of words; None if it is made dense."""
-    file = entry.files.get("features_indices.npy")
-    words = file.bytes // 4 if file else 0
-    share = words / max(1, entry.vertices * manifest.num_features)
+    share = share_stored(manifest, entry)
     filled = WORDS_IN_COMMON * (1 - (1 - share) ** (1 + entry.in_edges / max(1, entry.vertices)))
     return None if filled > SPARSE_BELOW else int(filled * entry.vertices * manifest.num_features)
 

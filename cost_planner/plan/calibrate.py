@@ -3,8 +3,9 @@
 1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of
    a run on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).
 2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS).
-3. Products and the memory's bandwidth are measured by themselves, too (``machine_rates``): whole runs hardly tell what
-   an operation costs from what a value does, and the fit alone has found more operations per second than the core has.
+3. Products, copies, attention and the memory's bandwidth are measured by themselves (``machine_rates``): whole runs
+   hardly tell what an operation or a copy costs from what a value does, and the fit alone has found more operations per
+   second than the core has. No run here has attention.
 4. Wall times are not used, but for what costs no processor's time: a hop from one process to another, and
    how much of a shared processor there is for the run. Of some values those are taken with which the
    simulator is closest to the same runs.
@@ -194,12 +195,12 @@ def middle(runs: Sequence[Measured]) -> Measured:
 
 def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
     """The constants that explain the runs best. With ``rates``, an operation takes no less than was measured by itself,
-    and memory is as fast as measured."""
+    and copies, attention and memory are as fast as measured."""
     least = {"flop_ns": rates.flop_ns} if rates else {}
     known_memory = {} if rates is None else {name: getattr(rates, name) for name in OF_MEMORY}
     memory = Calibration(**known_memory).memory
     speeds = Speeds().scaled(0.0)
-    known: dict[str, float] = {}
+    known = {name: getattr(rates, name) for name in ("copy_ns", "attend_ns", "score_ns")} if rates else {}
     for thread, (names, where) in THREADS.items():
         wanted = [name for name in names if name not in known]
         rows, right = [], []

@@ -2,7 +2,8 @@
 of its own, in which BLAS has one thread, as it has in every worker of a run.
 
 1. Products are computed as tensor tasks compute them (``siafu.arithmetic``), on one core.
-2. Memory is read and written on all cores: arrays that are copied, and as a gather reads it, random rows of a table,
+2. Rows are copied into a table, and attention gathers, on one core.
+3. Memory is read and written on all cores: arrays that are copied, and as a gather reads it, random rows of a table,
    both eight times as large as the last-level cache. Cores share it: more of them would not be faster.
 """
 
@@ -20,8 +21,10 @@ import numpy as np
 from cost_planner.plan.memory_traffic import INDEX_BYTES
 from siafu import allotment, arithmetic, start, variables
 from siafu.errors import ConfigError
+from siafu.kernels.attention import attend
 from siafu.kernels.caches import L3_BYTES
 from siafu.kernels.gather import gather
+from siafu.kernels.records import Records
 from siafu.kernels.rows import Table
 from siafu.sparse import Edges
 
@@ -31,12 +34,17 @@ PRODUCTS = ((1_500, 602, 64), (300, 602, 256), (5_000, 128, 128), (700, 64, 41))
 TIMES_CACHE, WIDTH = 8, 64
 #: Of each row of the sum.
 NEIGHBOURS, SUMS = 32, 100_000
+#: Of attention: vertices, heads, columns of all heads.
+FEW, HEADS, COLUMNS = 4_000, 8, 128
 REPEATS, TIMEOUT_S = 9, 120.0
 
 
 @dataclass(frozen=True)
 class Rates:
     flop_ns: float  # of an addition or a multiplication in a product, on one core: the fastest of ``PRODUCTS``
+    copy_ns: float  # of a value that is copied into a table, on one core
+    attend_ns: float  # of an edge in attention, beside two linear sums, and of each of its heads; on one core
+    score_ns: float
     memory_gb_per_s: float  # of copies, read and written, all cores together
     random_gb_per_s: float  # of rows at random, read, all cores together
     cache_mib: float  # the last-level cache
@@ -60,7 +68,8 @@ def measured() -> Rates:
 
 
 def _here() -> Rates:
-    return Rates(_flop_ns(), _copied_gb_per_s(), _gathered_gb_per_s(), L3_BYTES / 2**20)
+    rates = _flop_ns(), _copy_ns(), *_attention_ns(), _copied_gb_per_s(), _gathered_gb_per_s()
+    return Rates(*rates, L3_BYTES / 2**20)
 
 
 def _flop_ns() -> float:
@@ -70,6 +79,31 @@ def _flop_ns() -> float:
         seconds = _fastest(lambda left=left, right=right: arithmetic.matmul(left, right))  # type: ignore[misc]
         found.append(seconds / (2 * rows * into * out) * 1e9)
     return min(found)
+
+
+def _copy_ns() -> float:
+    rows = np.ones((TIMES_CACHE * L3_BYTES // (4 * WIDTH), WIDTH), np.float32)
+    table, every = Table(*rows.shape), slice(0, len(rows))
+    return _fastest(lambda: table.write(every, rows)) / rows.size * 1e9
+
+
+def _attention_ns() -> tuple[float, float]:
+    """The tables fit the caches, so that what is measured is no memory."""
+    random = np.random.default_rng(0)
+    columns = np.sort(random.integers(0, FEW, (FEW, NEIGHBOURS), np.int32), axis=1)
+    edges = Edges(np.arange(FEW + 1, dtype=np.int64) * NEIGHBOURS, columns.ravel(), None)
+    rows = random.random((FEW, COLUMNS), np.float32)
+    table = Table(FEW, COLUMNS)
+    table.write(slice(0, FEW), rows)
+    linear_s, found = _fastest(lambda: gather(edges, 0, FEW, table)), []
+    for heads in (1, HEADS):
+        scores = random.random((FEW, heads), np.float32)
+        records = Records(FEW, heads, COLUMNS // heads)
+        records.write(slice(0, FEW), rows, scores)
+        seconds = _fastest(lambda records=records, scores=scores: attend(edges, 0, FEW, records, scores))  # type: ignore[misc]
+        found.append((seconds - 2 * linear_s) / len(edges.indices) * 1e9)
+    score_ns = max(0.0, (found[1] - found[0]) / (HEADS - 1))
+    return max(0.0, found[0] - score_ns), score_ns
 
 
 def _copied_gb_per_s() -> float:

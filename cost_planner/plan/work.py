@@ -11,13 +11,17 @@ own program and the graph's counts.
 
 5. Graph threads move bytes to and from memory while they work (``memory_traffic``), as fast as the machine's memory
    lets all of them together. Environments of the same machine do so too; elsewhere they have their own memory.
-6. Threads that have no task of their own help with others' sums and products (``siafu.kernels``), not with copies.
+6. Threads that have no task of their own help with others' sums and products, and with the rows that a Scatter writes
+   (``siafu.kernels``).
 7. With a GPU (``card``; ``graph_server.backends.gpu``) sums over edges and products are its: sums come back to the
    host, a product's operands go there and its result comes back, but for what never changes, where half of the card's
    memory has room for it. The host keeps the rest of a tensor task, and all of an operator that the card does not have.
 
-8. A bag of words (``counts.filled``) is read and multiplied by its stored values: a product adds a row of weights for
-   each, as a gather adds a row for each edge.
+8. A bag of words (``counts.stored``) and its aggregate (``counts.filled``) are read and multiplied by their stored
+   values: a product adds a row of weights for each, as a gather adds a row for each edge. A product of several slots
+   has a part of each, by their columns.
+9. Attention's gather adds two sums for each value, weighs each edge, and makes a score of each edge and head. Dropout
+   of edges is not counted.
 """
 
 from __future__ import annotations
@@ -65,6 +69,8 @@ class Speeds:
     task_s: float = 2.56e-05  # for every graph task
     edge_ns: float = 0.275  # gather: for an edge
     value_ns: float = 0.0528  # and for each column of it
+    attend_ns: float = 3.1  # attention: more, for an edge
+    score_ns: float = 1.07  # and for each head of it
     copy_ns: float = 2.93  # scatter: for a value that is copied
     # A server's main and I/O threads.
     main_task_s: float = 0.000153  # for every task
@@ -107,6 +113,7 @@ class Counts:
     edges: float  # in-edges: an undirected edge counts twice
     ghosts: float  # rows that come from others
     filled: float = 1.0  # of the features, gathered once, the share that is stored; 1: they are dense
+    stored: float = 1.0  # and of the features themselves
     crossing: float = 1.0  # edges from a ghost, on average
     judged: float = 1.0  # share of the vertices that evaluations judge
     among: float | None = None  # inductive: share of the edges that training gathers along; None: it is not
@@ -114,8 +121,9 @@ class Counts:
     @classmethod
     def of(cls, manifest: Manifest, split: int = 0) -> Counts:
         entries = manifest.partitions
-        filled = 1.0
+        filled = words = 1.0
         if manifest.sparse_features:
+            words = float(np.mean([memory.share_stored(manifest, entry) for entry in entries]))
             stored = [memory.aggregate_entries(manifest, entry) for entry in entries]
             filled = min(1.0, sum(n for n in stored if n) / (manifest.num_vertices * manifest.num_features))
             filled = 1.0 if None in stored else filled
@@ -125,6 +133,7 @@ class Counts:
             float(np.mean([entry.in_edges for entry in entries])),
             float(np.mean([entry.ghosts_in for entry in entries])),
             filled,
+            words,
             sum(entry.cut_edges for entry in entries) / max(1, sum(entry.ghosts_in for entry in entries)),
             reach.share_that_counts(manifest, split, Lane.EVAL),
             reach.share_among_training(manifest),
@@ -206,7 +215,8 @@ class _Steps:
         self.kept = constant if config.lambdas.keep_constants else frozenset()
         has_room = card is not None and constant_bytes(config, model, counts) <= card.kept_bytes
         self.stays = constant if has_room else frozenset()
-        self.words = {"H0", *self.program.constants} if counts.filled < 1 else set()
+        filled = {**dict.fromkeys(self.program.constants, counts.filled), "H0": counts.stored}
+        self.words = {slot: share for slot, share in filled.items() if share < 1}  # of the slots that are sparse
         self.products = dict(zip(self.program.steps, products_of(model, lane), strict=True))
         self.weights = weight_bytes(model)
         self.first = next((step for step in self.program.steps if step.kind in TENSOR_KINDS and step.parameters), None)
@@ -284,17 +294,20 @@ class _Steps:
 
     def _arithmetic_s(self, step: Step, speeds: Speeds) -> float:
         """Of a core, for a step's products and the values that it reads and writes."""
-        flops = self.products[step].flops
-        ns = flops * speeds.flop_ns
-        if not self.words.isdisjoint(step.reads):  # rule 8
-            ns = self.counts.filled * flops / 2 * speeds.value_ns
+        flop_ns = speeds.flop_ns
+        if not self.words.keys().isdisjoint(step.reads):  # rule 8
+            factors = [slot for slot in step.reads if slot in self.words or slot in self.program.constants]
+            each = {slot: self.words[slot] / 2 * speeds.value_ns if slot in self.words else flop_ns for slot in factors}
+            widths = {slot: self.model.width(slot) for slot in factors}
+            flop_ns = sum(each[slot] * width for slot, width in widths.items()) / sum(widths.values())
+        ns = self.products[step].flops * flop_ns
         return (self._rows(step) * self.n * ns + self._values(step) * speeds.element_ns) * 1e-9
 
     def _nbytes(self, slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
         return self.n * sum(OTHERS.get(slot) or self._row_bytes(slot) for slot in slots if slot not in known)
 
     def _row_bytes(self, slot: str) -> float:
-        stored = self.counts.filled * (self.item + INDEX_BYTES) if slot in self.words else self.item
+        stored = self.words[slot] * (self.item + INDEX_BYTES) if slot in self.words else self.item
         return self.model.width(slot) * stored
 
     # --- graph tasks --------------------------------------------------------------------------------------------------
@@ -310,6 +323,7 @@ class _Steps:
             host, on_card = self.to_peers, 3 * ORDER_S + self.card.copy_s(moved)
         return StepWork(
             host * columns * speeds.copy_ns * 1e-9,
+            shared=self.card is None,
             held=speeds.task_s,
             peers=peers,
             main=speeds.main_task_s + peers * others * speeds.main_byte_ns * 1e-9,
@@ -327,7 +341,11 @@ class _Steps:
             on_card = self.card.gather_s(edges, n, columns * self.item) + self.card.copy_s(n * columns * self.item)
             host = n * columns * speeds.element_ns * 1e-9
             return StepWork(host, held=speeds.task_s, main=speeds.main_task_s, card=on_card)
-        seconds = edges * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9
+        ns = speeds.edge_ns + columns * speeds.value_ns
+        if step.operator == "attention":  # rule 9
+            heads = min(self.model.width(slot) for slot in (*step.reads, *step.writes))
+            ns += columns * speeds.value_ns + speeds.attend_ns + heads * speeds.score_ns
+        seconds = edges * ns * 1e-9
         table = self.counts.vertices + self.counts.ghosts
         moved = self.bandwidth.gathered(edges, n, table, columns * self.stored, columns * self.item)
         return StepWork(seconds, True, speeds.task_s, main=speeds.main_task_s, memory=moved)
