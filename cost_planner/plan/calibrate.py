@@ -200,7 +200,7 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
     known_memory = {} if rates is None else {name: getattr(rates, name) for name in OF_MEMORY}
     memory = Calibration(**known_memory).memory
     speeds = Speeds().scaled(0.0)
-    known = {name: getattr(rates, name) for name in ("copy_ns", "attend_ns", "score_ns")} if rates else {}
+    known = {name: getattr(rates, name) for name in ("copy_ns", "score_ns")} if rates else {}
     for thread, (names, where) in THREADS.items():
         wanted = [name for name in names if name not in known]
         rows, right = [], []

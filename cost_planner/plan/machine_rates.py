@@ -43,8 +43,7 @@ REPEATS, TIMEOUT_S = 9, 120.0
 class Rates:
     flop_ns: float  # of an addition or a multiplication in a product, on one core: the fastest of ``PRODUCTS``
     copy_ns: float  # of a value that is copied into a table, on one core
-    attend_ns: float  # of an edge in attention, beside two linear sums, and of each of its heads; on one core
-    score_ns: float
+    score_ns: float  # of an edge and head in attention, beside two linear sums, on one core
     memory_gb_per_s: float  # of copies, read and written, all cores together
     random_gb_per_s: float  # of rows at random, read, all cores together
     cache_mib: float  # the last-level cache
@@ -68,7 +67,7 @@ def measured() -> Rates:
 
 
 def _here() -> Rates:
-    rates = _flop_ns(), _copy_ns(), *_attention_ns(), _copied_gb_per_s(), _gathered_gb_per_s()
+    rates = _flop_ns(), _copy_ns(), _score_ns(), _copied_gb_per_s(), _gathered_gb_per_s()
     return Rates(*rates, L3_BYTES / 2**20)
 
 
@@ -87,23 +86,18 @@ def _copy_ns() -> float:
     return _fastest(lambda: table.write(every, rows)) / rows.size * 1e9
 
 
-def _attention_ns() -> tuple[float, float]:
+def _score_ns() -> float:
     """The tables fit the caches, so that what is measured is no memory."""
     random = np.random.default_rng(0)
     columns = np.sort(random.integers(0, FEW, (FEW, NEIGHBOURS), np.int32), axis=1)
     edges = Edges(np.arange(FEW + 1, dtype=np.int64) * NEIGHBOURS, columns.ravel(), None)
-    rows = random.random((FEW, COLUMNS), np.float32)
-    table = Table(FEW, COLUMNS)
+    rows, scores = random.random((FEW, COLUMNS), np.float32), random.random((FEW, HEADS), np.float32)
+    table, records = Table(FEW, COLUMNS), Records(FEW, HEADS, COLUMNS // HEADS)
     table.write(slice(0, FEW), rows)
-    linear_s, found = _fastest(lambda: gather(edges, 0, FEW, table)), []
-    for heads in (1, HEADS):
-        scores = random.random((FEW, heads), np.float32)
-        records = Records(FEW, heads, COLUMNS // heads)
-        records.write(slice(0, FEW), rows, scores)
-        seconds = _fastest(lambda records=records, scores=scores: attend(edges, 0, FEW, records, scores))  # type: ignore[misc]
-        found.append((seconds - 2 * linear_s) / len(edges.indices) * 1e9)
-    score_ns = max(0.0, (found[1] - found[0]) / (HEADS - 1))
-    return max(0.0, found[0] - score_ns), score_ns
+    records.write(slice(0, FEW), rows, scores)
+    linear_s = _fastest(lambda: gather(edges, 0, FEW, table))
+    seconds = _fastest(lambda: attend(edges, 0, FEW, records, scores))
+    return max(0.0, seconds - 2 * linear_s) / (HEADS * len(edges.indices)) * 1e9
 
 
 def _copied_gb_per_s() -> float:

@@ -20,8 +20,8 @@ own program and the graph's counts.
 8. A bag of words (``counts.stored``) and its aggregate (``counts.filled``) are read and multiplied by their stored
    values: a product adds a row of weights for each, as a gather adds a row for each edge. A product of several slots
    has a part of each, by their columns.
-9. Attention's gather adds two sums for each value, weighs each edge, and makes a score of each edge and head. Dropout
-   of edges is not counted.
+9. Attention's gather adds two sums for each value, and makes a weight of each edge and head. Dropout of edges is not
+   counted.
 """
 
 from __future__ import annotations
@@ -69,8 +69,7 @@ class Speeds:
     task_s: float = 2.56e-05  # for every graph task
     edge_ns: float = 0.275  # gather: for an edge
     value_ns: float = 0.0528  # and for each column of it
-    attend_ns: float = 3.1  # attention: more, for an edge
-    score_ns: float = 1.07  # and for each head of it
+    score_ns: float = 1.11  # attention: and for each head of an edge
     copy_ns: float = 2.93  # scatter: for a value that is copied
     # A server's main and I/O threads.
     main_task_s: float = 0.000153  # for every task
@@ -344,7 +343,7 @@ class _Steps:
         ns = speeds.edge_ns + columns * speeds.value_ns
         if step.operator == "attention":  # rule 9
             heads = min(self.model.width(slot) for slot in (*step.reads, *step.writes))
-            ns += columns * speeds.value_ns + speeds.attend_ns + heads * speeds.score_ns
+            ns += columns * speeds.value_ns + heads * speeds.score_ns
         seconds = edges * ns * 1e-9
         table = self.counts.vertices + self.counts.ghosts
         moved = self.bandwidth.gathered(edges, n, table, columns * self.stored, columns * self.item)

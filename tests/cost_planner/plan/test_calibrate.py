@@ -73,12 +73,12 @@ def test_no_constant_is_below_what_was_measured_by_itself():
     runs = [as_if(setting, TRUE) for setting in SETTINGS]
     free, found = (
         fitted(runs).speeds,
-        fitted(runs, Rates(3 * TRUE.flop_ns, 1.5, 2.5, 0.5, memory_gb_per_s=20, random_gb_per_s=10, cache_mib=32)),
+        fitted(runs, Rates(3 * TRUE.flop_ns, 1.5, 0.5, memory_gb_per_s=20, random_gb_per_s=10, cache_mib=32)),
     )
     held = found.speeds
     assert free.flop_ns == pytest.approx(TRUE.flop_ns, rel=0.02)
     assert held.flop_ns == pytest.approx(3 * TRUE.flop_ns)
-    assert (held.copy_ns, held.attend_ns, held.score_ns) == (1.5, 2.5, 0.5)  # no fit changes these
+    assert (held.copy_ns, held.score_ns) == (1.5, 0.5)  # no fit changes these
     assert held.element_ns + held.value_ns < free.element_ns + free.value_ns  # what else a task does is then less
     assert found.memory == Bandwidth(20e9, 32 * 2**20, random_share=0.5)
 
@@ -98,7 +98,6 @@ def test_products_and_memory_are_measured_with_one_blas_thread(monkeypatch):
     assert {told[name] for name in variables.THREADS} == {"1"}
     assert 1e-4 < found.flop_ns < 10
     assert 1e-3 < found.copy_ns < 100
-    assert 0 <= found.attend_ns < 1000
     assert 0 <= found.score_ns < 1000
     assert 0.1 < found.memory_gb_per_s < 10_000
     assert 0.1 < found.random_gb_per_s < 10_000
