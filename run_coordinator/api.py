@@ -74,7 +74,7 @@ def from_source(
 ) -> Run:
     """Prepares the graph and trains as a resolved config says (``run_config.resolve``). ``in_memory``: a graph that is
     the source. Raises: as ``train``."""
-    # What is wrong whatever the graph is, is known before it is prepared, for an hour perhaps.
+    # Mistakes that do not depend on the graph are found before it is prepared, which may take an hour.
     loggers.check(config.run.loggers)
     run_directory.check_free(config)
     model_file.check_there(config.train.warm_start)

@@ -22,6 +22,7 @@ from benchmarks.acceptance import table
 from cost_planner.plan import check
 from cost_planner.plan.calibration import Calibration
 from run_coordinator import api
+from siafu.errors import counted
 
 CLOSE, CLOSE_RUNS = 0.15, 16
 EPOCHS = 25
@@ -42,7 +43,7 @@ class Run:
     @property
     def words(self) -> str:
         shape = f"{self.model} {self.layers} x {self.hidden}"
-        return f"{self.graph}, {shape}, {self.backend}, {self.parts} part{'s' * (self.parts > 1)}"
+        return f"{self.graph}, {shape}, {self.backend}, {counted(self.parts, 'part')}"
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def _copy_ns() -> float:
 
 
 def _score_ns() -> float:
-    """The tables fit the caches, so that what is measured is no memory."""
+    """The tables fit the caches: the speed of memory is not in it."""
     random = np.random.default_rng(0)
     columns = np.sort(random.integers(0, FEW, (FEW, NEIGHBOURS), np.int32), axis=1)
     edges = Edges(np.arange(FEW + 1, dtype=np.int64) * NEIGHBOURS, columns.ravel(), None)

@@ -53,7 +53,7 @@ class Asked:
     mode: str  # "" of a method
     own: Mapping[str, str]  # settings by "section.key"
     words: tuple[str, ...]  # its own settings as they were written, but for the staleness
-    tuned: str = ""  # what was found for it and is none of its name (``tuning``)
+    tuned: str = ""  # the learning rate that ``tuning`` found: in its directories' names, not in its own
 
     @property
     def name(self) -> str:
