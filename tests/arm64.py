@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             *("-L", str(root)),
             *(word for name, value in inside.items() for word in ("-E", f"{name}={value}")),
             *(str(root / "usr/bin" / our_runtime()), "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *("-o", "addopts=--timeout 3600 -m 'not long and not slow'"),
+            *("-o", "addopts=--timeout 3600 -m '(sampled or not long) and not slow'"),
             *(rest or TESTS),
         ],
         cwd=tree,

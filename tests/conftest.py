@@ -15,6 +15,7 @@ surroundings.settle()  # before numpy is imported: it reads variables then
 
 import numpy as np  # noqa: E402
 
+from tests import sampled  # noqa: E402
 from tests.simulated_ray import SimulatedRay  # noqa: E402
 
 
@@ -22,9 +23,11 @@ def pytest_unconfigure() -> None:
     surroundings.end()
 
 
+@pytest.hookimpl(tryfirst=True)  # -m selects afterwards
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """README's commands take longest: begun last, they would leave all processors but one idle."""
     items.sort(key=lambda item: item.path.name != "test_pages.py")
+    sampled.mark_long(items)
 
 
 def pytest_collection_finish() -> None:

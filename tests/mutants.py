@@ -227,7 +227,9 @@ def tested(copy: Path, tests: list[str]) -> str | None:
 
         code = 3
         try:
-            code = pytest.main(["-xq", "--tb=line", "-rfE", f"--timeout={TEST_S}", "-p", "no:cacheprovider", *tests])
+            which = ("-m", "(sampled or not long) and not slow and not gpu and not aws")
+            told = ("-xq", "--tb=line", "-rfE", f"--timeout={TEST_S}", "-p", "no:cacheprovider")
+            code = pytest.main([*which, *told, *tests])
         finally:
             os._exit(code)  # whatever was raised: the copy is not this process's to remove
     end = time.monotonic() + ROUND_S

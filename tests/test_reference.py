@@ -212,6 +212,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("optimizer", OPTIMISERS)
 @pytest.mark.parametrize("name", ["gcn", "sage"])

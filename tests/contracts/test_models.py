@@ -331,6 +331,7 @@ def test_intervals_sum_to_the_whole(name, bounds):
     same(Epoch(graph, spec, weights, bounds=bounds), Epoch(graph, spec, weights))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("alone", [True, False], ids=["fused", "in steps"])
 def test_rows_may_be_cut_anywhere(name, alone):
     graph, spec = case_of(name, **VARIANTS["everything"], fuse=alone, rematerialise=alone)
@@ -348,6 +349,7 @@ def test_sparse_inputs_give_the_same_as_dense_ones(case):
     same(Epoch(with_sparse_features(graph), spec, weights, cut=0.3), expected)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_features_of_a_narrower_dtype_are_computed_in_that_of_the_weights(name, dtype, dropout):

@@ -18,6 +18,7 @@ PLANTED = "tests.fuzz.targets.planted:"
 pytest.importorskip("pyarrow")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_corpus_gives_typed_errors_or_nothing(name):
     fuzzer = Fuzzer(target_of(name), random.Random(0))

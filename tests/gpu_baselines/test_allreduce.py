@@ -121,6 +121,7 @@ def test_training_is_the_thesis_algorithm(workers: int, interval: int, per_batch
         assert metric.scores(metric.merge(trained.scores))[split] == pytest.approx(score, abs=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("model", "sparse"), [("gcn", False), ("sage", False), ("gat", False), ("gcnii", False), ("sage", True)]
 )

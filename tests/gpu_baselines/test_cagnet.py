@@ -31,6 +31,7 @@ def cut(graph: Any, config: Any, folder: Path) -> Any:
     return prepared(graph, folder, config.partitions)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("ranks", "replicas"), GRIDS)
 @pytest.mark.parametrize("name", ["gcn", "gcn, narrow", "sage", "gat, more", "gcnii"])
 def test_any_grid_is_what_one_machine_computes(name: str, ranks: int, replicas: int, folder: Path) -> None:

@@ -57,6 +57,7 @@ GRAPHS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 @pytest.mark.parametrize("name", MODELS)
 def test_vanilla_is_what_one_machine_computes(name: str, ranks: int, tmp_path: Path) -> None:
@@ -73,6 +74,7 @@ def test_vanilla_is_what_one_machine_computes(name: str, ranks: int, tmp_path: P
         assert metric.scores(metric.merge(trained.scores))[split] == pytest.approx(scores, abs=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("model", ["gcn", "sage", "gat"])

@@ -55,6 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shards")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "stages"), sorted(CASES))
 def test_one_chunk_is_what_one_machine_computes(name: str, stages: int, folder: Path) -> None:
     settings = {**MODELS[name], "model__layers": 4, "model__hidden": "6,6,3" if name == "gcn, narrow" else "6"}
@@ -129,6 +130,7 @@ SHAPES = [(name, 2, groups, True) for name in PLAIN for groups in (1, 2)]
 SHAPES += [("gcnii", 4, 1, False), ("gcn", 1, 1, False), ("gat", 1, 2, False)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "stages", "groups", "unbiased"), SHAPES)
 def test_stale_rows_and_left_out_gradients_are_as_the_equations_say(
     name: str, stages: int, groups: int, unbiased: bool, folder: Path

@@ -84,6 +84,7 @@ def test_every_method_is_in_a_case() -> None:
     assert {case.method for case in CASES.values()} == METHODS.keys()
 
 
+@pytest.mark.sampled(2)
 @every_case
 def test_ranks_agree_and_judge_the_weights_exactly(name: str, tmp_path: Path) -> None:
     """Loss and weights are equal on all ranks; the ranks' tallies add up to what one

@@ -35,6 +35,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Any:
 LEAST: dict[str, Any] = {"baseline__skip": 1e-12}  # skips rows that have not changed, and no others
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("preaggregate", [True, False])
 @pytest.mark.parametrize("name", ["gcn", "sage", "gat, more", "gcnii"])
 @pytest.mark.parametrize("rule", [{"baseline__fresh": 0, "baseline__every": 1}, LEAST], ids=["schedule", "change"])

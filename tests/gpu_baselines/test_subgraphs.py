@@ -93,6 +93,7 @@ def test_a_batch_has_its_own_edges_and_degrees(graph: Graph, aggregation: str, t
     assert on_ranks(1, check)[0] > 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("aggregation", ["gcn", "mean"])
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)

@@ -45,6 +45,7 @@ def reassembled(shards, side):
     return found
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("parts", [1, 2, 3, 4])
 @pytest.mark.parametrize("partitioner", PARTITIONERS)

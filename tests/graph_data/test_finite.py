@@ -37,6 +37,7 @@ def prepared(found: Array | SparseRows, out: Path, norm: str, stream: bool):
     return prepare(graph, out, **options).partition(0).features
 
 
+@pytest.mark.sampled(3)
 @WAYS
 @KINDS
 @pytest.mark.parametrize("norm", ["none", "row", "standard"])

@@ -7,6 +7,7 @@ from tests.graph_data.malformed import CASES, ask
 pytest.importorskip("pyarrow")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_source_that_cannot_be_prepared_is_one_line(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -251,6 +251,7 @@ def test_no_training_vertex_per_class_is_a_config_error(tmp_path):
         prepare(random_graph(), tmp_path / "out", train_per_class=0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_the_same_seed_gives_the_same_bytes(partitioner, order, tmp_path):

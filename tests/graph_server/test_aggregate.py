@@ -60,6 +60,7 @@ def gathered(
     return [gather(start, stop, table) for start, stop in bounds_of(len(shard.vertices), K)]
 
 
+@pytest.mark.sampled(4)
 @graphs
 @aggregations
 @pytest.mark.parametrize("parts", [1, 2, 4])

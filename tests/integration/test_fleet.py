@@ -162,6 +162,7 @@ def test_a_server_expects_every_tensor_task_whose_interval_does_the_step_before_
 # --- exactness --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 @pytest.mark.parametrize("param_servers", [1, 3])
@@ -191,6 +192,7 @@ def test_pipe_in_float32_equals_full_batch_training_to_single_precision(fleet: B
     np.testing.assert_allclose(run.train()["loss_history"], textbook(run, GRAPHS["directed"]()).losses, rtol=1e-4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("graph", "options"),
     [
@@ -218,6 +220,7 @@ def test_every_kind_of_model_and_graph_equals_full_batch_training(
         close(run.weights("final"), expected.weights)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 @pytest.mark.parametrize("parts", [1, 2, 4])
@@ -240,6 +243,7 @@ def test_lambdas_have_the_bits_of_the_servers_own_threads(fleet: Build, model: s
     assert results[0]["weights_digest"] == results[1]["weights_digest"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("option", ["fuse", "rematerialise", "stream"])
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 @pytest.mark.parametrize("model", ["gcn", "sage"])

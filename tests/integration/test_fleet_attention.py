@@ -80,6 +80,7 @@ def fleet(prepared: Callable[..., ShardSet]) -> Build:
 # --- exactness --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("apply_edge", PLACEMENTS)
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 @pytest.mark.parametrize("parts", [1, 2, 4])
@@ -91,6 +92,7 @@ def test_pipe_equals_full_batch_training(fleet: Build, parts: int, backend: str,
     close(run.weights("final"), expected.weights)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("graph", "options"),
     [

@@ -138,6 +138,7 @@ def held_to_oracle(run: Fleet, graph: str) -> None:
     assert result["final_scores"]["train"] is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 @pytest.mark.parametrize("decoder", ["dot", "mlp"])
 @pytest.mark.parametrize("parts", [1, 2, 4])

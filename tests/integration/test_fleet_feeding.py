@@ -68,6 +68,7 @@ def steps_that_feed(run: Fleet) -> list[str]:
     return [step.name for step in program.steps if step.feeds_loss]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 @pytest.mark.parametrize(
     ("graph", "options"),

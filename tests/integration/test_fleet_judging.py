@@ -99,6 +99,7 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Staged, "_judged", lambda self, steps: steps)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 @pytest.mark.parametrize(("graph", "options"), OPTIONS, ids=str)
 def test_evaluations_say_the_same_to_the_bit(

@@ -81,6 +81,7 @@ def trained(shards: ShardSet, parts: int, seed: int = 0, faults: Faults | None =
     return fleet
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("parts", "backend", "param_servers", "sparse"),
     [(1, "lambda", 1, True), (2, "lambda", 1, False), (4, "cpu", 3, False)],
@@ -115,6 +116,7 @@ def test_bits_depend_on_the_configuration_alone(prepared, model):
     assert all((first[name] == second[name]).all() for name in first)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", ["exact", "bfloat16"])
 @pytest.mark.parametrize("model", MODELS)
 def test_async_ends_and_leaves_nothing_over(prepared, model, rows):

@@ -100,6 +100,7 @@ def digest(model: str, shards: ShardSet, parts: int, backend: str) -> str:
     return model_file.digest(fleet.weights("final"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(len(INSTRUCTION_SETS) == 1, reason="no compiled kernels")
 @pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("model", MODELS)

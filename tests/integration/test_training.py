@@ -178,6 +178,7 @@ def among_training_vertices(graph: Graph) -> Graph:
     return replace(graph, src=graph.src[both], dst=graph.dst[both], weight=weight)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("mode", "backend"), [("pipe", "cpu"), ("pipe", "lambda"), ("async", "cpu")])
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 @pytest.mark.parametrize("directed", [True, False])

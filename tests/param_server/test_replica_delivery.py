@@ -22,6 +22,7 @@ def model(replica, which):
     return send.message
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 @pytest.mark.parametrize("num_replicas", [1, 2, 3])
@@ -38,6 +39,7 @@ def test_weights_are_bit_equal_to_the_plain_computation(num_replicas, staleness,
         assert same_bits(best.tensors, expected[3])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 def test_stash_peak_is_at_most_staleness_plus_2_and_nothing_is_left(staleness, seed):

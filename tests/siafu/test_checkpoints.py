@@ -136,6 +136,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, in
     return root, json.loads(ended.stdout)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("case", BEFORE)
 def test_a_kill_at_any_instant_leaves_the_old_checkpoint_or_the_new_one(case: str, point: str, killed):

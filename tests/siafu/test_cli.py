@@ -171,6 +171,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("line", "words"), MISTAKES, ids=[line for line, _ in MISTAKES])
 def test_a_mistake_gives_one_line_and_exit_code_2(line, words, capsys):
     assert main([*line.split(), *(["--quiet"] if line.startswith("train") else [])]) == 2
@@ -247,6 +248,7 @@ IN_THE_WAY = (
 ELSEWHERE = {"resume": ("--run-dir",), "attach": ("--run-dir",)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("line", IN_THE_WAY)
 def test_where_nothing_can_be_written_costs_no_work(line, capsys, tmp_path, monkeypatch):
     (tmp_path / "file").touch()

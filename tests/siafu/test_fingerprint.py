@@ -22,6 +22,7 @@ def made(graph, folder, **options):
     return dict(prepare(graph, folder, **{"partitioner": "random", **options}).manifest.fingerprint)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "shape",
     [{}, {"weighted": True}, {"types": 3, "weighted": True}, {"multilabel": True}, {"numbers": 2}, {"sparse": True}],

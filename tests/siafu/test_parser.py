@@ -23,6 +23,7 @@ def said(words: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err.strip().splitlines()[-1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "meant"),
     [

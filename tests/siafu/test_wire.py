@@ -61,6 +61,7 @@ def refused(frames: Any, match: str, run_id: bytes = RUN_ID) -> None:
 # --- there and back ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_every_message_comes_back_as_it_was(cls):
     for n in range(60):

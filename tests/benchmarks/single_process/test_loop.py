@@ -43,6 +43,7 @@ def _small_blocks(monkeypatch):
     monkeypatch.setattr(single, "BLOCK_ROWS", 5)  # several blocks, the last one shorter
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", GRAPHS)
 @pytest.mark.parametrize("cache", [True, False], ids=["cached", "not cached"])
 @pytest.mark.parametrize("widths", [(), (6, 5), (9, 12, 3)], ids=str)

@@ -74,6 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shards")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "late"),
     [("gcn", late) for late in LATENESS] + [(name, late) for name in ("sage", "gcnii") for late in LATENESS[-6::3]],

@@ -116,6 +116,7 @@ def needed(request):
         pytest.importorskip(package)
 
 
+@pytest.mark.sampled(3)
 @every_graph
 @every_format
 def test_a_file_gives_the_graph_back(kind, make, tmp_path):

@@ -57,6 +57,7 @@ def test_vertices_are_numbered_in_the_order_of_their_ids(kind, tmp_path):
     assert [graph.ids[v] for v in range(3)] == [value(one) for one in found]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_shards_keep_ids_of_any_kind_and_give_them_back(kind, tmp_path):
     out = prepare(edges_of(KINDS[kind], tmp_path), tmp_path / "out").path

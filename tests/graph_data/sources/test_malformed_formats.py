@@ -300,6 +300,7 @@ PYG = {
 CASES = BSNAP | OGB | DGL | PYG
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("verb", ["prepare", "convert"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_malformed_graph_is_refused_in_one_line(case, verb, tmp_path, capsys):

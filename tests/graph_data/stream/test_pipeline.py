@@ -54,6 +54,7 @@ def both(graph, tmp_path, **options):
 # --- the same bytes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("parts", [1, 2])
@@ -69,6 +70,7 @@ def test_every_kind_of_graph(parts, directed, shape, blocks, tmp_path):
     ShardSet.open(tmp_path / "disk").verify()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("partitioner", [name for name in PARTITIONERS if name != "metis"])
 @pytest.mark.parametrize("directed", [False, True])
 def test_every_partitioner_that_streams(directed, partitioner, blocks, tmp_path):

@@ -88,6 +88,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ShardS
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-4)])
 def test_weights_are_those_of_the_cpu_backend(name: str, dtype: str, tolerance: float, prepared: Any) -> None:

@@ -17,6 +17,7 @@ class Longest:
 # --- rule 1 -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_invocations_per_second_are_bounded_whoever_asks(seed: int):
     rng = random.Random(seed)

@@ -108,6 +108,7 @@ def given(found: Inputs) -> list[Any]:
 # --- logits -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @cases
 @pytest.mark.parametrize("to", ["torch", "pyg"])
 def test_logits_are_the_oracles(tmp_path: Path, to: str, model: str, options: dict[str, Any]) -> None:

@@ -44,6 +44,7 @@ def compiled(request):
 # --- forward ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("heads", "width"), SHAPES)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_shape_attends(isa, heads, width, weighted):
@@ -187,6 +188,7 @@ def test_backward_takes_bfloat16_rows_of_the_range_alone(isa):
 # --- backward ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("heads", "width"), SHAPES)
 @pytest.mark.parametrize("add_self", [False, True])
 def test_gradients_are_those_of_torch(isa, heads, width, add_self):

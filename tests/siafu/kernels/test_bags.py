@@ -15,6 +15,7 @@ def bag(n: int, width: int, share: float, dtype: str) -> SparseRows:
     return SparseRows(made.indptr.astype(np.int64), made.indices.astype(np.int32), data.astype(dtype), width)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", INSTRUCTION_SETS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "float16"])
 @pytest.mark.parametrize(("n", "width", "out"), [(1, 1, 1), (40, 300, 7), (500, 90, 64), (3, 5, 130)])

@@ -109,6 +109,7 @@ def test_the_scores_of_a_kind_lie_side_by_side():
 # --- sums -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("heads", "width"), SHAPES)
 @pytest.mark.parametrize("add_self", [False, True])
 def test_every_shape_attends_as_if_it_had_computed_alpha_itself(isa, heads, width, add_self):
@@ -164,6 +165,7 @@ def test_alpha_of_another_shape_is_refused():
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("heads", "width"), SHAPES)
 @pytest.mark.parametrize("add_self", [False, True])
 def test_gradients_by_way_of_apply_edge_are_those_of_torch(isa, heads, width, add_self):

@@ -49,6 +49,7 @@ def isa(request):
 # --- values -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("n", "K", "N"), SHAPES)
 def test_product_is_that_of_float64(isa, n, K, N):
     X, W = float_rows(n, K), float_rows(K, N, 1)
@@ -59,6 +60,7 @@ def test_product_is_that_of_float64(isa, n, K, N):
     assert error(dense.matmul_bf16(to_bfloat16(X), W), expected, size) < 4e-7
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("n", "K", "N"), [*SHAPES, (2500, 50, 20), (4900, 9, 3)])
 def test_transposed_product_is_that_of_float64(isa, n, K, N):
     X, D = float_rows(n, K), float_rows(n, N, 1)
@@ -160,6 +162,7 @@ def test_no_rows_give_no_rows_and_a_zero_gradient(isa):
 # --- order of sums ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("K", "N"), [(602, 33), (41, 17), (70, 200)])
 def test_threads_change_no_bit(isa, K, N):
     n = 2100  # two ranges

@@ -33,6 +33,7 @@ def isa(request):
 # --- the mask ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 8, 16, 17, 40])
 @pytest.mark.parametrize("add_self", [False, True])
 def test_every_implementation_makes_the_same_mask_bit_for_bit(isa, heads, add_self):
@@ -125,6 +126,7 @@ def test_what_is_no_dropout_is_refused():
 # --- sums and gradients -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("heads", "width"), SHAPES)
 @pytest.mark.parametrize("add_self", [False, True])
 def test_every_shape_attends_to_what_is_kept(isa, heads, width, add_self):

@@ -73,6 +73,7 @@ def assert_close(Z, oracle, dtype):
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_tables_of_every_width_are_gathered(isa, width, weighted):
@@ -83,6 +84,7 @@ def test_tables_of_every_width_are_gathered(isa, width, weighted):
         assert_close(Z, expected(edges, 0, 40, X), dtype)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_arrays_of_every_width_are_gathered(isa, width, weighted):
@@ -111,6 +113,7 @@ def test_scale_self_add_bias_and_relu_come_in_this_order(isa, width, dtype, kind
         assert_close(Z, expected(edges, 4, 29, X, **{name: value}), dtype)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("width", [3, 20, 130])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -121,6 +124,7 @@ def test_columns_behind_the_base_are_ghosts(isa, width, dtype, weighted):
     assert_close(Z, expected(edges, 0, 30, X, add_self=True), dtype)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("width", [16, 150])
 def test_a_hub_is_summed_in_segments(isa, weighted, width):
@@ -179,6 +183,7 @@ def test_results_go_where_they_are_wanted(isa):
 # --- the same bits ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [1, 16, 41, 200])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_threads_and_ranges_change_no_bit(isa, width, dtype):

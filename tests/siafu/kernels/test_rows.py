@@ -24,6 +24,7 @@ def small_cache(request, monkeypatch):
         monkeypatch.setattr(rows, "L3_BYTES", 200 * 64)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", TABLES)
 @pytest.mark.parametrize("width", [1, 8, 9, 33, 130])
 def test_what_is_written_is_read(isa, small_cache, dtype, width):

@@ -139,6 +139,7 @@ def same(epoch: Epoch, loss: float, gradients: dict[str, Array]) -> None:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @placements
 @pytest.mark.parametrize("cut", [None, 0.4])
 def test_gradients_equal_the_reference(case, cut, apply_edge):
