@@ -28,7 +28,7 @@ class Pairs:
     def __init__(self, setting: Setting):
         """``setting.shard``: all edges, not those alone that the model gathers along."""
         self.setting, self.spec, shard = setting, setting.model.spec, setting.shard
-        self.edges = views.pairs(shard, TYPES[setting.lane])
+        self.edges = views.pairs(shard, TYPES[setting.lane]).in_edges
         assert self.edges.type is not None
         self.kind = self.edges.type.astype(np.uint8)[:, None]  # [m, 1]
         self.ids = np.concatenate([shard.vertices, shard.ghosts_in]).astype(np.int64, copy=False)
