@@ -434,10 +434,7 @@ class Partition:
         operator, rows = self._operators.of(task.lane, step), self.rows.of(task)
         slot = self.published[task.lane, str(step.publishes)]
         local = task.interval - self.intervals[0]
-        plans = {
-            peer: self.ghosts.rows_for(peer, local, task.lane, step)
-            for peer in self.ghosts.needed[step.backward]
-        }
+        plans = {peer: self.ghosts.rows_for(peer, local, task.lane, step) for peer in self.ghosts.needed[step.backward]}
         needed = {peer: rows for peer, rows in plans.items() if rows is not None}
 
         def work() -> tuple[dict[str, Array], dict[int, Array]]:

@@ -13,12 +13,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from siafu.graph import MESSAGE
+from siafu.graph import (
+    MESSAGE,
+    TEST_NEGATIVE,
+    TEST_PAIR,
+    TRAIN_NEGATIVE,
+    TRAIN_PAIR,
+    VAL_NEGATIVE,
+    VAL_PAIR,
+)
 from siafu.shards import Edges, EdgeTypes, Shard
 from siafu.sparse import Array
 from siafu.tasks import Lane
 
 TRAINING = 0  # inductive: the type of edges both of whose ends are training vertices
+#: Links: the types of edges that are scored.
+PAIRS = {Lane.TRAIN: (TRAIN_PAIR, TRAIN_NEGATIVE), Lane.EVAL: (VAL_PAIR, VAL_NEGATIVE, TEST_PAIR, TEST_NEGATIVE)}
 #: Of all edges, the share that must be left out to be worth a second copy of the others.
 LEAST_LEFT_OUT = 0.25
 #: Of all rows, the most that are worth a copy of their constants, to be computed on alone.
