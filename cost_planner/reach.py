@@ -101,8 +101,8 @@ def share_among_training(manifest: Manifest) -> float | None:
 
 
 def share_of_ghosts(step: Step, train: float, crossing: Crossing) -> float:
-    """Of the ghosts of a Scatter's rows, those whose rows travel (ADR 0038), where it is gathered along all edges. train:
-    share of vertices that count.
+    """Of the ghosts of a Scatter's rows, those whose rows travel (ADR 0038), where they are gathered along all edges.
+    train: share of vertices that count.
 
     MEASURED (``benchmarks.acceptance.ghosts``): METIS, eleven graphs with their public splits: 1.07 times the real
     share (median); ten graphs 0.43 to 1.96 times, nell 4.1 to 5.5 times.
@@ -113,11 +113,11 @@ def share_of_ghosts(step: Step, train: float, crossing: Crossing) -> float:
 
 
 def share_of_ghosts_among(train: float, among: float, crossing: Crossing) -> float:
-    """The same where it is gathered along edges between training vertices alone (inductive training), which are this share
-    of all edges: ghosts that train and have such an edge.
+    """The same where they are gathered along edges between training vertices alone (inductive training): ghosts that
+    train and have such an edge. among: of all edges, those.
 
-    MEASURED: METIS, 2 and 4 parts, 48% to 66% train: 1.00 to 1.15 times the real bytes. Where 20 vertices of each class
-    train, in nine of nine cuts fewer than 12 rows travel, and up to 28 more are predicted.
+    MEASURED: METIS, 2 and 4 parts, 8% to 66% train: 1.00 to 1.15 times the real bytes. Where 20 vertices of each class
+    train, in nine cuts of three graphs at most 11 ghosts are read, and up to 28 more are predicted.
     """
     return train * crossing.leads(min(1.0, among / train)) if train else 0.0
 
