@@ -49,11 +49,15 @@ def needed_rows(shard: Shard, bounds: Bounds, *, backward: bool, read: Array | N
     return plan
 
 
-def ghosts_into(shard: Shard, rows: Array) -> Array:
-    """Bool, of the ghosts forwards: which have an edge into one of these rows (bool ``[n]``)."""
-    found = np.zeros(len(shard.ghosts_in), np.bool_)
-    for row, ghost in _crossing_edges(shard.in_edges, len(shard.vertices)) if len(found) else ():
-        found[ghost[rows[row]]] = True
+def ghosts_read(shard: Shard, *, backward: bool, rows: Array | None = None) -> Array:
+    """Bool, of the direction's ghosts: which a gather reads. ``rows``: bool ``[n]``, those for which alone it gathers.
+
+    Forward it reads the source of an edge into us; backward, the target of an edge out of us.
+    """
+    edges, ghosts = (shard.out_edges, shard.ghosts_out) if backward else (shard.in_edges, shard.ghosts_in)
+    found = np.zeros(len(ghosts), np.bool_)
+    for row, ghost in _crossing_edges(edges, len(shard.vertices)) if len(found) else ():
+        found[ghost if rows is None else ghost[rows[row]]] = True
     return found
 
 

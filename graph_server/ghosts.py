@@ -2,17 +2,20 @@
 
 1. Every server tells each peer which rows of which interval it will send, in both directions (``GhostMap``).
 2. With all maps in, each knows where every published row will stand, and how its
-   intervals hang together (``Crossing``).
+   intervals hang together (``Crossing``). Maps are of all edges; a Scatter sends the rows that are read along its
+   lane's (``Travelling``).
 3. Every server sends those peers that want them the features of the vertices that they gather (``ConstantRows``): layer
    0 needs them once, unless its aggregate is there from an earlier run.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from graph_server.aggregate import edges_between
-from graph_server.exchange import Bounds, GhostPlaces, ghosts_into, needed_rows
+from graph_server.exchange import Bounds, GhostPlaces, ghosts_read, needed_rows
 from graph_server.scheduler import Crossing
 from siafu import ops
 from siafu.address import Send, graph_server
@@ -20,13 +23,23 @@ from siafu.errors import RemoteProtocolError
 from siafu.graph import NONE, TRAIN
 from siafu.shards import Shard
 from siafu.sparse import Array, EdgeRows, Rows, stack
-from siafu.tasks import Lane
+from siafu.tasks import Lane, Step
 from siafu.wire import ConstantRows, GhostMap
 
 
 def counts(lane: Lane, split: Array) -> Array:
     """Bool, of vertices with these roles: those whose outputs the lane wants. They train, or they are judged."""
     return np.asarray(split == TRAIN if lane is Lane.TRAIN else split != NONE)
+
+
+@dataclass(frozen=True)
+class Travelling:
+    """Of a Scatter's rows, those that travel."""
+
+    #: Interval, own or a peer's -> where its rows stand in a base array of inner vertices followed by ghosts; of a
+    #: peer's, those that we read, maybe none.
+    places: dict[int, slice | Array]
+    needed: dict[int, list[Array]]  # those that peers read, as ``needed_rows``
 
 
 class Ghosts:
@@ -44,9 +57,7 @@ class Ghosts:
         self._wanting: set[int] = set()  # peers that want features
         # a peer's interval -> features of those of its vertices that are ghosts here
         self._features: dict[int, Rows] = {}
-        # By lane, what vertices that count alone read, once all maps are in: bool [n + ghosts], and as ``needed``.
-        self._read: dict[Lane, dict[bool, Array]] = {}
-        self._needed_by_loss: dict[Lane, dict[bool, dict[int, list[Array]]]] = {}
+        self._travelling: dict[tuple[Lane, str, bool, bool], Travelling] = {}  # once all maps are in, by ``_key``
 
     # --- 1 ------------------------------------------------------------------------------------------------------------
 
@@ -94,42 +105,47 @@ class Ghosts:
         """Bool ``[n + g]``, of inner vertices and of the ghosts backwards: those that count, once all maps are in."""
         return counts(lane, np.append(self.split, self._roles))
 
-    def map_loss(self, lane: Lane) -> None:
-        """All maps are in: what do the lane's vertices that count read? Both ends of an edge find the same, so that
-        nothing more is told.
+    def map_reads(self, lane: Lane, step: Step, along: Shard) -> dict[int, slice | Array]:
+        """All maps are in: which rows that the Scatter ``step`` publishes does the lane read, where it gathers along
+        these edges? Both ends of an edge find the same, so that nothing more is told. Returns ``Travelling.places``.
 
-        Forward the rows with an edge into such a vertex; backward, where others are zero, such vertices' own.
+        Of the loss: forward the rows with an edge into a vertex that counts; backward, where others are zero, such
+        vertices' own.
         """
-        every = self.counts(lane)
-        own, ghosts = np.split(every, [len(self.split)])
-        self._read[lane] = {
-            False: np.append(np.ones(len(own), np.bool_), ghosts_into(self.shard, own)),
-            True: every,
-        }
-        self._needed_by_loss[lane] = {
-            False: needed_rows(self.shard, self.bounds, backward=False, read=ghosts),
-            True: {
+        key = _key(lane, step)
+        if key not in self._travelling:
+            self._travelling[key] = self._found(lane, step, along)
+        return self._travelling[key].places
+
+    def _found(self, lane: Lane, step: Step, along: Shard) -> Travelling:
+        backward, places = step.backward, self._places[step.backward].places
+        if along is self.shard and not step.of_loss:
+            return Travelling(places, self.needed[backward])
+        own, ghosts = np.split(self.counts(lane), [len(self.split)])
+        if step.of_loss and not backward:
+            read = ghosts_read(along, backward=False, rows=own)
+            needed = needed_rows(along, self.bounds, backward=False, read=ghosts)
+        elif along is self.shard:  # the loss's backward: nobody need look at the edges again
+            read, needed = ghosts, self.needed[True]
+        else:
+            read = ghosts_read(along, backward=backward)
+            needed = needed_rows(along, self.bounds, backward=backward)
+        if step.of_loss and backward:
+            read = read & ghosts
+            needed = {
                 peer: [rows[own[start + rows]] for (start, _), rows in zip(self.bounds, by_interval, strict=True)]
-                for peer, by_interval in self.needed[True].items()
-            },
-        }
+                for peer, by_interval in needed.items()
+            }
+        inner = len(self.shard.vertices)
+        mine = {i: place if isinstance(place, slice) else place[read[place - inner]] for i, place in places.items()}
+        return Travelling(mine, needed)
 
-    def places(self, *, backward: bool, of_loss: Lane | None = None) -> dict[int, slice | Array]:
-        """Interval, own or a peer's -> where its rows stand in a base array of inner vertices followed by ghosts.
-        ``of_loss``: of ghosts only those that this lane's vertices that count read, maybe none; the others' rows do not
-        travel."""
-        places = self._places[backward].places
-        if of_loss is None:
-            return places
-        read = self._read[of_loss][backward]
-        return {i: place if isinstance(place, slice) else place[read[place]] for i, place in places.items()}
-
-    def rows_for(self, peer: int, local: int, *, backward: bool, of_loss: Lane | None) -> Array | None:
-        """Rows of the partition, those of a local interval, that the peer gets; None: it has none of them as ghosts."""
-        if not len(self.needed[backward][peer][local]):
+    def rows_for(self, peer: int, local: int, lane: Lane, step: Step) -> Array | None:
+        """Rows of the partition, those of a local interval, that the peer gets of a Scatter, maybe none; None: it has
+        none of the interval's vertices as ghosts."""
+        if not len(self.needed[step.backward][peer][local]):
             return None
-        needed = self.needed if of_loss is None else self._needed_by_loss[of_loss]
-        return np.asarray(self.bounds[local][0] + needed[backward][peer][local])
+        return np.asarray(self.bounds[local][0] + self._travelling[_key(lane, step)].needed[peer][local])
 
     def num_rows(self, *, backward: bool) -> int:
         """Rows of such a base array."""
@@ -186,6 +202,11 @@ class Ghosts:
         received = stack(list(self._features.values()))
         self._features = {}
         return ops.take(received, np.argsort(position))
+
+
+def _key(lane: Lane, step: Step) -> tuple[Lane, str, bool, bool]:
+    """Scatters of one key send the same rows."""
+    return lane, step.operator, step.backward, step.of_loss
 
 
 def _crossing(between: list[tuple[Array, Array]], intervals: list[int]) -> tuple[Crossing, list[Array]]:

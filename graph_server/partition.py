@@ -203,8 +203,6 @@ class Partition:
         pipe = train.mode != "async"
         for lane in self.lanes:
             epochs = range(train.epochs) if lane is Lane.TRAIN else self.evaluated
-            if any(step.of_loss for step in self.programs[lane].steps):
-                self.ghosts.map_loss(lane)
             self._make_buffers(lane)
             self.schedulers[lane] = Scheduler(
                 self.programs[lane],
@@ -223,9 +221,8 @@ class Partition:
     def _make_buffers(self, lane: Lane) -> None:
         for slot, pc in self.programs[lane].publisher.items():
             step = self.programs[lane][pc]
-            backward = step.backward
-            places = self.ghosts.places(backward=backward, of_loss=lane if step.of_loss else None)
-            num_rows = self.ghosts.num_rows(backward=backward)
+            places = self.ghosts.map_reads(lane, step, self._operators.read_along(lane, step.operator))
+            num_rows = self.ghosts.num_rows(backward=step.backward)
             operator = self._operators.made[lane, step.operator, False]  # those of the loss have the same rows
             self.published[lane, slot] = PublishedSlot(operator.store(step, num_rows), places, operator.scale(step))
             if lane is Lane.TRAIN:
@@ -437,10 +434,7 @@ class Partition:
         operator, rows = self._operators.of(task.lane, step), self.rows.of(task)
         slot = self.published[task.lane, str(step.publishes)]
         local = task.interval - self.intervals[0]
-        plans = {
-            peer: self.ghosts.rows_for(peer, local, backward=step.backward, of_loss=task.lane if step.of_loss else None)
-            for peer in self.ghosts.needed[step.backward]
-        }
+        plans = {peer: self.ghosts.rows_for(peer, local, task.lane, step) for peer in self.ghosts.needed[step.backward]}
         needed = {peer: rows for peer, rows in plans.items() if rows is not None}
 
         def work() -> tuple[dict[str, Array], dict[int, Array]]:

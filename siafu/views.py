@@ -13,12 +13,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from siafu.graph import MESSAGE
+from siafu.graph import (
+    MESSAGE,
+    TEST_NEGATIVE,
+    TEST_PAIR,
+    TRAIN_NEGATIVE,
+    TRAIN_PAIR,
+    VAL_NEGATIVE,
+    VAL_PAIR,
+)
 from siafu.shards import Edges, EdgeTypes, Shard
 from siafu.sparse import Array
 from siafu.tasks import Lane
 
 TRAINING = 0  # inductive: the type of edges both of whose ends are training vertices
+#: Links: the types of edges that are scored.
+PAIRS = {Lane.TRAIN: (TRAIN_PAIR, TRAIN_NEGATIVE), Lane.EVAL: (VAL_PAIR, VAL_NEGATIVE, TEST_PAIR, TEST_NEGATIVE)}
 #: Of all edges, the share that must be left out to be worth a second copy of the others.
 LEAST_LEFT_OUT = 0.25
 #: Of all rows, the most that are worth a copy of their constants, to be computed on alone.
@@ -82,12 +92,17 @@ def typed(edges: Edges, num_types: int) -> list[Edges]:
     return [_rows_at(edges, order[cuts[r] : cuts[r + 1]]) for r in range(num_types)]
 
 
-def pairs(shard: Shard, types: Collection[int]) -> Edges:
-    """The in-edges of these types, with their types: the pairs ``u -> v`` that v's server scores."""
-    assert shard.in_edges.type is not None
-    chosen = np.isin(shard.in_edges.type, list(types))
-    positions = np.flatnonzero(chosen)
-    return replace(_rows_at(shard.in_edges, positions), type=np.asarray(shard.in_edges.type)[positions])
+def pairs(shard: Shard, types: Collection[int]) -> Shard:
+    """The shard with the edges of these types alone, which keep their types: the pairs ``u -> v`` that v's server
+    scores."""
+    into = _of_types(shard.in_edges, types)
+    return replace(shard, in_edges=into, out_edges=into if shard.undirected else _of_types(shard.out_edges, types))
+
+
+def _of_types(edges: Edges, types: Collection[int]) -> Edges:
+    assert edges.type is not None
+    positions = np.flatnonzero(np.isin(edges.type, list(types)))
+    return replace(_rows_at(edges, positions), type=np.asarray(edges.type)[positions])
 
 
 def _along(shard: Shard, kind: int) -> Shard:

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.acceptance import table
 from cost_planner import reach
 from cost_planner.plan import graphs
-from graph_server.exchange import ghosts_into
+from graph_server.exchange import ghosts_read
 from graph_server.ghosts import counts
 from run_coordinator import prepared
 from siafu.config import Config
@@ -106,7 +106,9 @@ def _read(shards: ShardSet, lane: Lane) -> Read:
     manifest, parts = shards.manifest, [shards.partition(p) for p in range(shards.manifest.num_partitions)]
     counted = [counts(lane, np.asarray(part.split[:, 0])) for part in parts]
     number = sum(len(part.ghosts_in) for part in parts)
-    read = sum(int(ghosts_into(part, mine).sum()) for part, mine in zip(parts, counted, strict=True))
+    read = sum(
+        int(ghosts_read(part, backward=False, rows=mine).sum()) for part, mine in zip(parts, counted, strict=True)
+    )
     share = reach.share_that_counts(manifest, 0, lane)
     step = Step(Kind.SC, 0, of_loss=True)
     of_all = np.zeros(manifest.num_vertices, bool)
@@ -115,7 +117,7 @@ def _read(shards: ShardSet, lane: Lane) -> Read:
     feeds = sum(_num_feeding(part, mine, of_all) for part, mine in zip(parts, counted, strict=True))
     return Read(
         read / number,
-        reach.share_of_ghosts(step, share, manifest.cut_edges / number),
+        reach.share_of_ghosts(step, share, reach.Crossing.of(manifest)),
         feeds / manifest.num_vertices,
         reach.share_that_feeds(share, manifest.num_edges / manifest.num_vertices),
     )

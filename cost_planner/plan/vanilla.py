@@ -23,7 +23,7 @@ from siafu import models
 from siafu.baseline import BASELINE_MODELS
 from siafu.config import Config
 from siafu.models import Model, ModelSpec
-from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step
+from siafu.tasks import TENSOR_KINDS, Kind, Lane
 
 #: What a layer launches, forward or backward, beside its products: activations, masks, losses, autograd's own.
 ORDERS = 6
@@ -65,7 +65,7 @@ def _work(config: Config, model: Model, counts: Counts, card: Card, lane: Lane) 
     others, ghosts = max(1, counts.parts - 1), counts.ghosts
     if counts.among is not None and lane is Lane.TRAIN:  # those that no edge mentions are left out (gpu_baselines.part)
         train = model.spec.num_train / (counts.parts * counts.vertices)
-        ghosts *= train * reach.share_of_ghosts(Step(Kind.SC, 0, of_loss=True), train, counts.crossing)
+        ghosts *= reach.share_of_ghosts_among(train, counts.among, counts.crossing)
     found = []
     for step, products in zip(program.steps, products_of(model, lane), strict=True):
         if step.kind in TENSOR_KINDS:

@@ -39,8 +39,10 @@ from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.products import products_of
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
 from graph_server.backends import BACKENDS
+from graph_server.operators.attention import BACKWARD, FORWARD
 from siafu import models, views
 from siafu.config import Config
+from siafu.graph import MESSAGE
 from siafu.models import Model, ModelSpec
 from siafu.shards import Manifest
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step
@@ -55,6 +57,8 @@ CONSTANTS = frozenset({"H0", *OTHERS})
 LATENCY_S = 0.0002
 
 
+#: Of counts that say nothing of edges between partitions: every vertex has one.
+ONE_EACH = reach.Crossing(1.0, 1.0)
 #: Of ``Speeds``: what is no processor's time.
 WALLS = ("hop_s", "usable")
 
@@ -113,9 +117,10 @@ class Counts:
     ghosts: float  # rows that come from others
     filled: float = 1.0  # of the features, gathered once, the share that is stored; 1: they are dense
     stored: float = 1.0  # and of the features themselves
-    crossing: float = 1.0  # edges from a ghost, on average
+    crossing: reach.Crossing = ONE_EACH
     judged: float = 1.0  # share of the vertices that evaluations judge
     among: float | None = None  # inductive: share of the edges that training gathers along; None: it is not
+    links: reach.Links | None = None  # None: no edges are predicted
 
     @classmethod
     def of(cls, manifest: Manifest, split: int = 0) -> Counts:
@@ -133,14 +138,25 @@ class Counts:
             float(np.mean([entry.ghosts_in for entry in entries])),
             filled,
             words,
-            sum(entry.cut_edges for entry in entries) / max(1, sum(entry.ghosts_in for entry in entries)),
+            reach.Crossing.of(manifest),
             reach.share_that_counts(manifest, split, Lane.EVAL),
             reach.share_among_training(manifest),
+            reach.Links.of(manifest),
         )
 
     def gathered(self, lane: Lane) -> float:
         """Share of the edges that a lane gathers along."""
+        if self.links:
+            return self.links.edges[MESSAGE]
         return self.among if self.among is not None and lane is Lane.TRAIN else 1.0
+
+    def travelling(self, step: Step, lane: Lane, train: float) -> float:
+        """Share of the ghosts whose rows a Scatter of the lane sends. train: share of vertices that count."""
+        if self.links:
+            return self.links.share_of_ghosts(step, lane, self.crossing)
+        if self.among is not None and lane is Lane.TRAIN:
+            return reach.share_of_ghosts_among(train, self.among, self.crossing)
+        return reach.share_of_ghosts(step, train, self.crossing)
 
 
 def work_of(
@@ -313,8 +329,9 @@ class _Steps:
 
     def _scatter(self, step: Step, columns: int) -> StepWork:
         speeds, others = self.speeds, max(1, self.counts.parts - 1)
-        peers = self.to_peers * columns * self.stored / others if self.counts.parts > 1 else 0.0
-        peers *= reach.share_of_ghosts(step, self.shares.train, self.counts.crossing)
+        nbytes = columns * self.stored + self._scores(step) * self.item  # of a row that travels
+        peers = self.to_peers * nbytes / others if self.counts.parts > 1 else 0.0
+        peers *= self.counts.travelling(step, self.lane, self.shares.train)
         host, on_card = self.n + self.to_peers, 0.0
         if self.card is not None and step.operator in ON_GPU:
             # Own rows go there, those for peers come back, and those of ghosts go there.
@@ -331,6 +348,12 @@ class _Steps:
             card=on_card,
             memory=host * columns * (self.item + self.stored),
         )
+
+    def _scores(self, step: Step) -> int:
+        """Columns that travel beside a row, in the model's dtype."""
+        if step.operator != "attention":
+            return 0
+        return (BACKWARD if step.backward else FORWARD) * self.model.width(step.reads[-1])  # of each head
 
     def _gather(self, step: Step, columns: int) -> StepWork:
         speeds, n = self.speeds, self.n

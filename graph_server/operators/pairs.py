@@ -16,19 +16,17 @@ import numpy as np
 from graph_server.buffers import PublishedSlot, Store, TableStore
 from graph_server.operators import Setting
 from siafu import ops, views
-from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
+from siafu.graph import TRAIN_PAIR
 from siafu.models.link_prediction import TRUE
 from siafu.sparse import Array, EdgeRows, TaskRows
 from siafu.tasks import Lane, Step
-
-TYPES = {Lane.TRAIN: (TRAIN_PAIR, TRAIN_NEGATIVE), Lane.EVAL: (VAL_PAIR, VAL_NEGATIVE, TEST_PAIR, TEST_NEGATIVE)}
 
 
 class Pairs:
     def __init__(self, setting: Setting):
         """``setting.shard``: all edges, not those alone that the model gathers along."""
         self.setting, self.spec, shard = setting, setting.model.spec, setting.shard
-        self.edges = views.pairs(shard, TYPES[setting.lane])
+        self.edges = views.pairs(shard, views.PAIRS[setting.lane]).in_edges
         assert self.edges.type is not None
         self.kind = self.edges.type.astype(np.uint8)[:, None]  # [m, 1]
         self.ids = np.concatenate([shard.vertices, shard.ghosts_in]).astype(np.int64, copy=False)

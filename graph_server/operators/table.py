@@ -30,7 +30,7 @@ class OperatorTable:
         threads: int,
     ):
         """``edge_types``: what the shard's stand for; ``threads``: that one call may use."""
-        self._config, self._model, self._threads = config, model, threads
+        self._config, self._model, self._shard, self._threads = config, model, shard, threads
         self._steps = {lane: programs[lane].steps for lane in lanes}
         self.one_view = edge_types != "inductive"  # whether both lanes look along the same edges
         self.along: dict[Lane, Shard] = {}
@@ -47,6 +47,10 @@ class OperatorTable:
 
     def of(self, lane: Lane, step: Step) -> Operator:
         return self.made[lane, step.operator, step.of_loss]
+
+    def read_along(self, lane: Lane, operator: str) -> Shard:
+        """The edges at whose other ends the lane's steps with this operator read rows; the shard itself: all."""
+        return views.pairs(self._shard, views.PAIRS[lane]) if operator == "pairs" else self.along[lane]
 
     def edges_of_loss(self, lane: Lane, counts: Array) -> Shard | None:
         """What the lane's marked steps gather along, None if it has none; ``counts``: bool ``[n + ghosts backwards]``,

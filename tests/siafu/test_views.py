@@ -157,7 +157,7 @@ ROLES = [(TRAIN_PAIR, TRAIN_NEGATIVE), (VAL_PAIR, VAL_NEGATIVE), (TEST_PAIR,)]
 def test_pairs_are_the_in_edges_of_their_types(types, tmp_path):
     _, shards = shards_of(tmp_path, random_graph(n=80, edges=300), **LINK)
     for shard in shards:
-        found, whole = pairs(shard, types), shard.in_edges
+        found, whole = pairs(shard, types).in_edges, shard.in_edges
         assert set(found.type.tolist()) == set(types)
         for v in range(len(shard.vertices)):
             row, all_of_row = slice(*found.indptr[v : v + 2]), slice(*whole.indptr[v : v + 2])

@@ -119,10 +119,14 @@ def test_memory_is_said_to_be_a_first_runs_where_later_ones_hold_less(tmp_path, 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("inductive", [False, True])
-def test_ghost_bytes_of_a_real_run_are_those_that_were_predicted(tmp_path, inductive):
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"data.inductive": True}, {"model.name": "gat", "data.inductive": True}, {"data.task": "link"}],
+    ids=str,
+)
+def test_ghost_bytes_of_a_real_run_are_those_that_were_predicted(tmp_path, options):
     """METIS leaves 26 ghosts, too few for a share of them to be foretold (``reach``); a random cut has 1,662."""
-    settings = {**LOCAL, "train.epochs": 6, "data.partitioner": "random", "data.inductive": inductive}
+    settings = {**LOCAL, "train.epochs": 6, "data.partitioner": "random", **options}
     api.train("digits", run_dir=str(tmp_path / "run"), settings=settings)
     found = check.of_run(tmp_path / "run", Calibration()).quantities
     assert found["ghost_bytes"].ratio == pytest.approx(1, rel=0.1)

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import fields, replace
 from random import Random
 
-import numpy as np
 import pytest
 
 from cost_planner import reach
@@ -41,6 +40,7 @@ CONFIG = Config().replace(
 MODEL = models.build(ModelSpec.of(CONFIG, MANIFEST))
 STEPS = MODEL.program(Lane.TRAIN).steps
 NOTHING = Speeds().scaled(0.0)
+CROSSING = reach.Crossing(1.5, 0.5)
 WORK = work_of(CONFIG, MODEL, Counts.of(MANIFEST), Speeds())
 
 
@@ -49,10 +49,8 @@ def test_rows_are_counted_as_the_program_moves_them():
     Z1 and dH1 and write H1 and dZ1; Z0 is theirs once."""
     train, entry = MANIFEST.splits[0].train / GRAPH.vertices, MANIFEST.partitions[0]
     assert 0.6 < train < 0.7
-    ends = entry.ghosts_in / entry.cut_edges  # that an edge of a ghost is its last
-    degrees = np.arange(1, 2_000)
-    read = (ends * (1 - ends) ** (degrees - 1) * (1 - (1 - train) ** degrees)).sum()
-    assert 0.6 < read < 0.97
+    read = reach.Crossing.of(MANIFEST).leads(train)
+    assert train < read < 1
     sent = sum(one.peers for one in WORK) * INTERVALS * (SERVERS - 1)
     assert sent == pytest.approx(entry.ghosts_in * 4 * 48 * (read + train))
     n = GRAPH.vertices // SERVERS
@@ -127,6 +125,36 @@ def test_training_on_the_training_vertices_alone_is_counted_on_their_edges():
                 assert found == pytest.approx(every * trains)  # of the whole graph more than half are read
 
 
+def test_of_the_training_vertices_alone_the_rows_that_their_edges_reach_are_sent():
+    whole = replace(Counts.of(MANIFEST), crossing=CROSSING)
+    train = MODEL.spec.num_train / GRAPH.vertices
+    alone = replace(whole, among=train**2)
+    for lane in Lane:
+        found, every = (work_of(CONFIG, MODEL, c, Speeds(), lane) for c in (alone, whole))
+        for step, one, other in zip(MODEL.program(lane).steps, found, every, strict=True):
+            if lane is Lane.EVAL or not step.publishes:
+                assert one.peers == other.peers
+                continue
+            share = reach.share_of_ghosts_among(train, train**2, CROSSING) / reach.share_of_ghosts(
+                step, train, CROSSING
+            )
+            assert share < 1
+            assert one.peers == pytest.approx(share * other.peers)
+
+
+def test_scores_of_attention_travel_beside_the_rows():
+    """Of each head one forwards, three backwards."""
+    config = CONFIG.replace({"model.name": "gat", "model.heads": 8})
+    model, counts = models.build(ModelSpec.of(config, MANIFEST)), Counts.of(MANIFEST)
+    program = model.program(Lane.TRAIN)
+    for step, one in zip(program.steps, work_of(config, model, counts, Speeds()), strict=True):
+        if step.publishes:
+            heads = model.width(step.reads[-1])
+            row = 4 * (model.width(step.publishes) + heads * (3 if step.backward else 1))
+            share = reach.share_of_ghosts(step, model.spec.num_train / GRAPH.vertices, counts.crossing)
+            assert one.peers * INTERVALS * (SERVERS - 1) == pytest.approx(share * counts.ghosts * row)
+
+
 def test_an_inductive_evaluations_aggregate_is_sent_to_workers_each_time():
     """Workers keep training's, of the same name (``graph_server.partition``)."""
     whole, alone = Counts.of(MANIFEST), replace(Counts.of(MANIFEST), among=0.4)
@@ -151,7 +179,7 @@ def test_a_servers_threads_ask_for_an_intervals_weights_once_an_epoch():
 
 def test_evaluations_are_counted_on_the_rows_that_judged_vertices_read():
     """docs/adr/0040"""
-    counts = replace(Counts.of(MANIFEST), judged=0.005, crossing=3.0)
+    counts = replace(Counts.of(MANIFEST), judged=0.005, crossing=CROSSING)
     whole = replace(counts, judged=1.0)
     few, every = (work_of(CONFIG, MODEL, c, Speeds(), Lane.EVAL) for c in (counts, whole))
     steps = MODEL.program(Lane.EVAL).steps
@@ -160,7 +188,7 @@ def test_evaluations_are_counted_on_the_rows_that_judged_vertices_read():
     only = [work_of(CONFIG, MODEL, c, replace(NOTHING, flop_ns=1.0), Lane.EVAL) for c in (counts, whole)]
     for pc, step in enumerate(steps):
         if step.publishes and step.of_loss:
-            assert few[pc].peers == pytest.approx(reach.share_of_ghosts(step, 0.005, 3.0) * every[pc].peers)
+            assert few[pc].peers == pytest.approx(reach.share_of_ghosts(step, 0.005, CROSSING) * every[pc].peers)
         if step.judged or step.feeds_loss:
             wanted = 0.005 if step.judged else share
             assert only[0][pc].seconds == pytest.approx(wanted * only[1][pc].seconds)
