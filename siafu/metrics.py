@@ -49,9 +49,6 @@ class Metric(Protocol):
 
     def scores(self, tally: Array) -> BySplit: ...
 
-    def occurs(self, tally: Array, split: Split) -> bool:
-        """Whether anything of the split was scored."""
-
 
 class Counted:
     """Classes and sets of classes: float64 ``[3 splits, 5, C]``. The sum of its losses is taken in one order."""
@@ -67,9 +64,6 @@ class Counted:
 
     def scores(self, tally: Array) -> BySplit:
         return scores(tally, multilabel=self.multilabel)
-
-    def occurs(self, tally: Array, split: Split) -> bool:
-        return bool(tally[SPLITS.index(split), TERMS].any())
 
 
 class Measured:
@@ -116,9 +110,6 @@ class Measured:
         r2 = float(np.mean(np.where(known, 1 - error / np.where(known, spread, 1), error == 0)))
         mse, mae = float(np.mean(error / count)), float(np.mean(filled[:, ABSOLUTE_ERROR].sum(0) / count))
         return {"acc": r2, "loss": mse, "r2": r2, "mse": mse, "mae": mae}
-
-    def occurs(self, tally: Array, split: Split) -> bool:
-        return bool(tally[:, SPLITS.index(split), COUNT].any())
 
 
 #: What is learnt (``ModelSpec.target``) -> how it is scored.

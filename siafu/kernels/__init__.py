@@ -14,7 +14,7 @@ from siafu.kernels.attention import (
 )
 from siafu.kernels.bags import matmul_sparse, matmul_sparse_transposed
 from siafu.kernels.coefficients import attend_given, edge_dot, edge_scores, rows_gradient, segments
-from siafu.kernels.dense import matmul, matmul_bf16, matmul_bf16_transposed, matmul_doubles, matmul_transposed
+from siafu.kernels.dense import matmul, matmul_doubles, matmul_transposed
 from siafu.kernels.dropout import EdgeDropout, dropped
 from siafu.kernels.gather import gather
 from siafu.kernels.library import VERSION, isa
@@ -43,8 +43,6 @@ __all__ = [
     "from_bfloat16",
     "gather",
     "matmul",
-    "matmul_bf16",
-    "matmul_bf16_transposed",
     "matmul_doubles",
     "matmul_sparse",
     "matmul_sparse_transposed",
