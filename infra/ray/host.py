@@ -13,7 +13,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from infra.ray import nodes as ray_nodes
@@ -164,9 +163,7 @@ class RayHost:
     def __enter__(self) -> RayHost:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         closing = [watch.actor.close.remote() for watch in self._watches.values() if not watch.lost]
         if closing:
             self._ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
