@@ -27,6 +27,7 @@ from infra.machines.mailbox import (
     run_key,
 )
 from siafu.errors import GnnError, PeerLost, RemoteProtocolError
+from siafu.run_files import draft_of
 
 logger = logging.getLogger(__name__)
 
@@ -223,8 +224,7 @@ class Receiver:
                     stream.seek(offset)
                     stream.write(data)
                 return
-            draft = file.with_name(f".{file.name}.{os.getpid()}")
-            self._mailbox.download(entry.key, draft)
-            os.replace(draft, file)
+            with draft_of(file) as draft:
+                self._mailbox.download(entry.key, draft)
         except OSError as error:
             raise PeerLost(f"{file}: cannot be written: {error.strerror}") from error

@@ -8,7 +8,6 @@ is lost after ``servers.silence_s``, whatever Ray's own health checks are set to
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from siafu.config import Config
 from siafu.errors import PeerLost
 from siafu.keys import Keys
 from siafu.ray_cluster import Connection, text_of
-from siafu.run_files import CONFIG
+from siafu.run_files import CONFIG, draft_of
 from siafu.shards import MANIFEST
 
 logger = logging.getLogger(__name__)
@@ -154,11 +153,10 @@ class RayHost:
             if not file.is_relative_to(self.run_dir.resolve()):
                 raise OSError(f"{name} leads out of the run directory")
             file.parent.mkdir(parents=True, exist_ok=True)
-            draft = file.with_name(f".{file.name}")  # what came of the log so far stays until all of it is here
-            with draft.open("wb") as out:
+            # What came of the log so far stays until all of it is here.
+            with draft_of(file) as draft, draft.open("wb") as out:
                 for offset in range(0, nbytes, PIECE_BYTES):
                     out.write(ask(actor.piece.remote(name, offset)))
-            os.replace(draft, file)
 
     def __enter__(self) -> RayHost:
         return self
