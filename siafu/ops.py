@@ -300,7 +300,7 @@ def segment_softmax(
     alpha = f.exp(score, out=score)
     if weight is not None:
         alpha *= weight[:, None]
-    total = _reduce_segments(np.add, alpha, indptr)
+    total = sum_segments(alpha, indptr)
     divisor = np.where(total > 0, total, 1)
     alpha /= np.repeat(divisor, counts, axis=0)
     log_total = np.where(total > 0, best + f.log(divisor), alpha.dtype.type(np.inf))
@@ -333,7 +333,12 @@ def segment_softmax_backward(
         alpha *= weight[:, None]
     lean *= alpha
     lean *= products - delta
-    return np.negative(alpha, out=alpha, where=below), _reduce_segments(np.add, lean, indptr)
+    return np.negative(alpha, out=alpha, where=below), sum_segments(lean, indptr)
+
+
+def sum_segments(values: Array, indptr: Array) -> Array:
+    """The sums of each segment of the rows of values [m, h]: [k, h]."""
+    return _reduce_segments(np.add, values, indptr)
 
 
 def _reduce_segments(function: np.ufunc, values: Array, indptr: Array) -> Array:
