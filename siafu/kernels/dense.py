@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from siafu import ops
 from siafu.kernels.library import LIBRARY
 
 Array = npt.NDArray[Any]
@@ -225,12 +226,9 @@ def _blocks(X: Array) -> Iterator[slice]:
 
 
 def _float(X: Array) -> Array:
-    return X if X.dtype == FLOAT32 else (X.astype(np.uint32) << 16).view(np.float32)
+    return X if X.dtype == FLOAT32 else ops.from_bfloat16(X)
 
 
 def _rounded(X: Array) -> Array:
-    """float32 rounded to the nearest bfloat16, ties to even; NaN stays NaN."""
-    bits = np.ascontiguousarray(X).view(np.uint32)
-    nearest = bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))
-    kept = np.where(np.isnan(X), bits | np.uint32(0x400000), nearest)
-    return np.asarray((kept & np.uint32(0xFFFF0000)).view(np.float32))
+    """float32 rounded to the nearest bfloat16."""
+    return ops.from_bfloat16(ops.to_bfloat16(X))
