@@ -11,7 +11,8 @@ decay. A split of which nothing is scored has None instead: null in JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, Protocol
 
 import numpy as np
@@ -179,16 +180,21 @@ def scores(tally: Array, *, multilabel: bool) -> BySplit:
 def _of_counts(tp: Array, fp: Array, fn: Array, terms: Array, loss: Array, *, multilabel: bool) -> Scores | None:
     if not terms.any():
         return None
-    f1_micro = _ratio(2 * tp.sum(), 2 * tp.sum() + fp.sum() + fn.sum())
+    f1_micro = ratio(2 * tp.sum(), 2 * tp.sum() + fp.sum() + fn.sum())
     occurs, seen = tp + fn > 0, tp + fp + fn > 0
     return {
-        "acc": f1_micro if multilabel else _ratio(tp.sum(), tp.sum() + fn.sum()),
-        "loss": _ratio(loss.sum(), terms.sum()),
+        "acc": f1_micro if multilabel else ratio(tp.sum(), tp.sum() + fn.sum()),
+        "loss": ratio(loss.sum(), terms.sum()),
         "balanced_acc": float(np.mean(tp[occurs] / (tp + fn)[occurs])) if occurs.any() else 0.0,
         "f1_micro": f1_micro,
         "f1_macro": float(np.mean((2 * tp / np.maximum(2 * tp + fp + fn, 1))[seen])) if seen.any() else 0.0,
     }
 
 
-def _ratio(part: Any, whole: Any) -> float:
+def ratio(part: Any, whole: Any) -> float:
     return float(part / whole) if whole else 0.0
+
+
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
