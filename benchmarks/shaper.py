@@ -36,7 +36,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 from benchmarks.socks import CONNECTED, REFUSED, Destination, Handshake
 from siafu.errors import RemoteProtocolError
@@ -139,9 +138,7 @@ class Shaper:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bell_rope.send(b"\0")
         self._thread.join()
         self._bell_rope.close()

@@ -50,16 +50,6 @@ def bubble(num_stages: int, num_chunks: int) -> float:
     return (num_stages - 1) / (num_chunks + num_stages - 1)
 
 
-def drawn(num_stages: int, num_chunks: int) -> str:
-    """The timeline as text: a line for each stage, a column for each tick."""
-    span = 2 * (num_stages + num_chunks - 1)
-    cells = [["."] * span for _ in range(num_stages)]
-    for tick, stage, place, way in timeline(num_stages, num_chunks):
-        cells[stage][tick] = f"{place}{'>' if way == 'forward' else '<'}"
-    width = max(len(cell) for line in cells for cell in line)
-    return "\n".join(" ".join(cell.ljust(width) for cell in line).rstrip() for line in cells)
-
-
 def split(num_layers: int, num_stages: int, ends: int = 0) -> list[range]:
     """Consecutive layers for every stage, as evenly as can be; later stages get what is left over.
 

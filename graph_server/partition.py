@@ -372,6 +372,19 @@ class Partition:
         evaluates = task.lane is Lane.EVAL
         return task.epoch + evaluates, int(evaluates), task.pc, task.interval
 
+    def _job(
+        self,
+        task: TaskId,
+        begin: Callable[[], Callable[[], _T]],
+        then: Callable[[_T], list[Action]],
+        leads_to: TaskId | None = None,
+        may_begin: Callable[[], bool] | None = None,
+    ) -> Job[_T]:
+        """What a task computes here."""
+        counted_as = name_of(task.lane, self.programs[task.lane][task.pc].kind)
+        like = task.lane, task.pc, task.interval
+        return Job(self._priority(task), begin, then, leads_to, counted_as, may_begin, like)
+
     # --- the steps --------------------------------------------------------------------------------------------------
 
     def _gather(self, task: TaskId, step: Step) -> list[Action]:
@@ -393,19 +406,7 @@ class Partition:
             self.rows.put(task, step, made)
             return self._done(task)
 
-        counted_as = name_of(task.lane, step.kind)
-        following = self._tensor_task_after(task)
-        return [
-            Job(
-                self._priority(task),
-                begin,
-                then,
-                following,
-                counted_as,
-                lambda: slot.may_read(reads),
-                (task.lane, task.pc, task.interval),
-            )
-        ]
+        return [self._job(task, begin, then, self._tensor_task_after(task), lambda: slot.may_read(reads))]
 
     def _intervals_read(self, task: TaskId, step: Step) -> Array:
         """Whose rows the task gathers: those of others, and its interval's own."""
@@ -460,16 +461,7 @@ class Partition:
             published = self._step(task.lane, Published(task.epoch, task.pc, task.interval))
             return actions + published + self._done(task)
 
-        return [
-            Job(
-                self._priority(task),
-                begin,
-                then,
-                counted_as=name_of(task.lane, step.kind),
-                may_begin=lambda: slot.may_write(task.interval),
-                like=(task.lane, task.pc, task.interval),
-            )
-        ]
+        return [self._job(task, begin, then, may_begin=lambda: slot.may_write(task.interval))]
 
     def _arrived(self, sender: Address, message: PublishedRows) -> list[Action]:
         """Rows of a peer's interval. Raises RemoteProtocolError if they cannot be. Those that replace what a gather
@@ -526,17 +518,7 @@ class Partition:
             slot.hold_read(reads, -1)
             return self._submit(task, step, {**{slot: rows[slot] for slot in step.reads}, **cut})
 
-        return [
-            Job(
-                self._priority(task),
-                begin,
-                then,
-                task,
-                name_of(task.lane, step.kind),
-                may_begin=lambda: slot.may_read(reads),
-                like=(task.lane, task.pc, task.interval),
-            )
-        ]
+        return [self._job(task, begin, then, task, lambda: slot.may_read(reads))]
 
     def _submit(self, task: TaskId, step: Step, wanted: dict[str, TaskRows]) -> list[Action]:
         constants = self.rows.fixed(task)
@@ -575,14 +557,7 @@ class Partition:
             report = self.evaluation.add(task.epoch, task.interval, tally)
             return [*self._done(task), *([Send(COORDINATOR, report)] if report is not None else [])]
 
-        counted_as = name_of(task.lane, self.programs[task.lane][task.pc].kind)
-        return Job(
-            self._priority(task),
-            lambda: lambda: self.evaluation.tally(outputs, start, stop, pairs),
-            then,
-            counted_as=counted_as,
-            like=("count", task.interval),
-        )
+        return self._job(task, lambda: lambda: self.evaluation.tally(outputs, start, stop, pairs), then)
 
     def _update(self, task: TaskId) -> list[Action]:
         server = self.param_servers.release(task.interval)

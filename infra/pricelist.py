@@ -15,7 +15,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -28,6 +27,7 @@ from siafu import outputs
 from siafu.errors import GnnError
 from siafu.pricing import prices
 from siafu.pricing.prices import Instance
+from siafu.run_files import draft_of
 
 #: Where the Price List API is; it knows all regions' prices.
 PRICING_REGION = "us-east-1"
@@ -235,17 +235,11 @@ def _source(published: str) -> str:
 def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Rule 2."""
     try:
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with open(handle, "w", newline="", encoding="utf-8") as file:
+        with draft_of(path) as draft:
+            with open(draft, "w", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(rows)
-            prices.read(Path(draft))
-            os.chmod(draft, 0o644)
-            os.replace(draft, path)
-        except BaseException:
-            os.unlink(draft)
-            raise
+            prices.read(draft)
     except OSError as error:
         raise GnnError(f"{path}: not written: {error.strerror}") from error

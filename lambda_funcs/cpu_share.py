@@ -8,7 +8,6 @@ making one takes rights that few users have.
 from __future__ import annotations
 
 import time
-from types import TracebackType
 
 
 class CpuShare:
@@ -27,9 +26,7 @@ class CpuShare:
     def __enter__(self) -> None:
         self._began = time.perf_counter()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._core == 1:
             return
         owed_s = (time.process_time() - self._cpu_s) / self._core - (time.perf_counter() - self._began)

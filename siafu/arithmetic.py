@@ -51,8 +51,7 @@ def matmul(X: Rows, W: Array, add: Array | None = None, *, threads: int = 1) -> 
         return ops.matmul(X, W, add)
     if W.dtype != FLOAT32:
         return kernels.matmul_doubles(ops.real(X, W.dtype), W, out=add, threads=threads)
-    product = kernels.matmul_bf16 if X.dtype == BFLOAT16 else kernels.matmul
-    return product(_float32(X), np.ascontiguousarray(W), out=add, add=add is not None, threads=threads)
+    return kernels.matmul(_float32(X), np.ascontiguousarray(W), out=add, add=add is not None, threads=threads)
 
 
 def matmul_transposed(X: Rows, D: Array, *, threads: int = 1) -> Array:
@@ -62,8 +61,7 @@ def matmul_transposed(X: Rows, D: Array, *, threads: int = 1) -> Array:
         return ops.matmul_transposed(X, D)
     if D.dtype != FLOAT32:
         return kernels.matmul_doubles(ops.real(X, D.dtype), D, transposed=True, threads=threads)
-    product = kernels.matmul_bf16_transposed if X.dtype == BFLOAT16 else kernels.matmul_transposed
-    return product(_float32(X), D, threads=threads)
+    return kernels.matmul_transposed(_float32(X), D, threads=threads)
 
 
 def _float32(X: Array) -> Array:

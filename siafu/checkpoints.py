@@ -16,7 +16,6 @@ import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from siafu import extras
@@ -279,9 +278,7 @@ class Saver:
     def __enter__(self) -> Saver:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close(CLOSE_S)
 
     def _work(self) -> None:

@@ -11,7 +11,8 @@ decay. A split of which nothing is scored has None instead: null in JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,9 +50,6 @@ class Metric(Protocol):
 
     def scores(self, tally: Array) -> BySplit: ...
 
-    def occurs(self, tally: Array, split: Split) -> bool:
-        """Whether anything of the split was scored."""
-
 
 class Counted:
     """Classes and sets of classes: float64 ``[3 splits, 5, C]``. The sum of its losses is taken in one order."""
@@ -67,9 +65,6 @@ class Counted:
 
     def scores(self, tally: Array) -> BySplit:
         return scores(tally, multilabel=self.multilabel)
-
-    def occurs(self, tally: Array, split: Split) -> bool:
-        return bool(tally[SPLITS.index(split), TERMS].any())
 
 
 class Measured:
@@ -116,9 +111,6 @@ class Measured:
         r2 = float(np.mean(np.where(known, 1 - error / np.where(known, spread, 1), error == 0)))
         mse, mae = float(np.mean(error / count)), float(np.mean(filled[:, ABSOLUTE_ERROR].sum(0) / count))
         return {"acc": r2, "loss": mse, "r2": r2, "mse": mse, "mae": mae}
-
-    def occurs(self, tally: Array, split: Split) -> bool:
-        return bool(tally[:, SPLITS.index(split), COUNT].any())
 
 
 #: What is learnt (``ModelSpec.target``) -> how it is scored.
@@ -188,16 +180,21 @@ def scores(tally: Array, *, multilabel: bool) -> BySplit:
 def _of_counts(tp: Array, fp: Array, fn: Array, terms: Array, loss: Array, *, multilabel: bool) -> Scores | None:
     if not terms.any():
         return None
-    f1_micro = _ratio(2 * tp.sum(), 2 * tp.sum() + fp.sum() + fn.sum())
+    f1_micro = ratio(2 * tp.sum(), 2 * tp.sum() + fp.sum() + fn.sum())
     occurs, seen = tp + fn > 0, tp + fp + fn > 0
     return {
-        "acc": f1_micro if multilabel else _ratio(tp.sum(), tp.sum() + fn.sum()),
-        "loss": _ratio(loss.sum(), terms.sum()),
+        "acc": f1_micro if multilabel else ratio(tp.sum(), tp.sum() + fn.sum()),
+        "loss": ratio(loss.sum(), terms.sum()),
         "balanced_acc": float(np.mean(tp[occurs] / (tp + fn)[occurs])) if occurs.any() else 0.0,
         "f1_micro": f1_micro,
         "f1_macro": float(np.mean((2 * tp / np.maximum(2 * tp + fp + fn, 1))[seen])) if seen.any() else 0.0,
     }
 
 
-def _ratio(part: Any, whole: Any) -> float:
+def ratio(part: Any, whole: Any) -> float:
     return float(part / whole) if whole else 0.0
+
+
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

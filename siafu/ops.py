@@ -47,8 +47,22 @@ BFLOAT16 = np.dtype(np.uint16)
 def real(X: Rows, dtype: np.dtype[Any]) -> Any:
     """X as numbers of ``dtype``: X itself if it is of that, and whatever bfloat16 stands for."""
     if isinstance(X, np.ndarray) and X.dtype == BFLOAT16:
-        X = (X.astype(np.uint32) << 16).view(np.float32)
+        X = from_bfloat16(X)
     return X.astype(dtype, copy=False) if isinstance(X, np.ndarray) else X.astype(dtype)
+
+
+def from_bfloat16(bits: Array) -> Array:
+    """The float32 of which these uint16 are the upper half; exact."""
+    return np.asarray((bits.astype(np.uint32) << np.uint32(16)).view(np.float32))
+
+
+def to_bfloat16(rows: Array) -> Array:
+    """uint16 of the same shape: the upper half of each float32, rounded to the nearest, ties to even."""
+    bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
+    rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(16)
+    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
+    nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+    return np.where(nan, quiet, rounded).astype(np.uint16)
 
 
 # --- products -----------------------------------------------------------------------------------------------------
@@ -300,7 +314,7 @@ def segment_softmax(
     alpha = f.exp(score, out=score)
     if weight is not None:
         alpha *= weight[:, None]
-    total = _reduce_segments(np.add, alpha, indptr)
+    total = sum_segments(alpha, indptr)
     divisor = np.where(total > 0, total, 1)
     alpha /= np.repeat(divisor, counts, axis=0)
     log_total = np.where(total > 0, best + f.log(divisor), alpha.dtype.type(np.inf))
@@ -333,7 +347,12 @@ def segment_softmax_backward(
         alpha *= weight[:, None]
     lean *= alpha
     lean *= products - delta
-    return np.negative(alpha, out=alpha, where=below), _reduce_segments(np.add, lean, indptr)
+    return np.negative(alpha, out=alpha, where=below), sum_segments(lean, indptr)
+
+
+def sum_segments(values: Array, indptr: Array) -> Array:
+    """The sums of each segment of the rows of values [m, h]: [k, h]."""
+    return _reduce_segments(np.add, values, indptr)
 
 
 def _reduce_segments(function: np.ufunc, values: Array, indptr: Array) -> Array:

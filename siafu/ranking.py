@@ -67,9 +67,6 @@ class Ranked:
         loss = float(np.mean([terms[of].mean(dtype=np.float64) for of in (true, ~true) if of.any()]))
         return {"acc": mrr, "loss": loss, "mrr": mrr, "auc": found, "hits@10": float(np.mean(ranks <= 10))}
 
-    def occurs(self, tally: Array, split: str) -> bool:
-        return split in ROLES and bool((tally[tally[:, RANK] > 0, ROLE] == list(ROLES).index(split)).any())
-
 
 def auc(true: Array, false: Array) -> float:
     """The share of (true, false) in which the true one is larger; of equal ones half. 0 if there is none of either."""

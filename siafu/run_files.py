@@ -10,6 +10,7 @@ Each is JSON as it stands there: a run of another siafu may lack what it did not
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -363,15 +364,21 @@ def write_divergence(run_dir: Path, error: Diverged) -> None:
 
 
 def write_whole(file: Path, data: bytes) -> None:
-    """Beside, then renamed: a crash, a full disk or a power cut leaves what was there before. Raises: OSError."""
+    """A crash, a full disk or a power cut leaves what was there before. Raises: OSError."""
+    with draft_of(file) as draft, open(draft, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+@contextlib.contextmanager
+def draft_of(file: Path) -> Iterator[Path]:
+    """Where to write what replaces ``file`` at the end of the block; after an exception it is gone, and ``file`` is as
+    it was. Raises: OSError."""
     # Nobody else's, on no machine of a shared disk; a name has 255 bytes at most.
-    beside = file.with_name(f".{file.name[:40]}.{uuid.uuid4().hex}")
+    draft = file.with_name(f".{file.name[:40]}.{uuid.uuid4().hex}")
     try:
-        with open(beside, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(beside, file)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+        yield draft
+        os.replace(draft, file)
+    finally:
+        draft.unlink(missing_ok=True)

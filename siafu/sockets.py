@@ -18,7 +18,6 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
 import zmq
 from zmq.utils import z85
@@ -297,9 +296,7 @@ class Hub:
     def __enter__(self) -> Hub:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:

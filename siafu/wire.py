@@ -337,8 +337,23 @@ class Pull(Message):
     processor: str = UNKNOWN
 
 
+@dataclass(frozen=True, eq=False)
+class OfTask(Message):
+    """Not sent itself: what all messages about one attempt at a tensor task begin with."""
+
+    lane: LaneName
+    epoch: int
+    interval: int
+    pc: int
+    attempt: int
+
+    @property
+    def id(self) -> TaskId:
+        return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
+
+
 @message(41)
-class Task(Message):
+class Task(OfTask):
     """Graph server to worker: part 0 of a tensor task.
 
     ``constants``: slots whose rows never change. Those that come with a part are to be kept, those that do not come
@@ -347,11 +362,6 @@ class Task(Message):
     interval's rows these are, and those of the result; constants among them are kept apart from those of other rows.
     """
 
-    lane: LaneName
-    epoch: int
-    interval: int
-    pc: int
-    attempt: int
     param_server: int
     num_parts: int
     constants: tuple[str, ...]
@@ -359,62 +369,31 @@ class Task(Message):
     on_request: bool = False
     subset: Subset = ""
 
-    @property
-    def id(self) -> TaskId:
-        return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
-
 
 @message(42)
-class TaskPart(Message):
+class TaskPart(OfTask):
     """Graph server to worker: the rows that follow."""
 
-    lane: LaneName
-    epoch: int
-    interval: int
-    pc: int
-    attempt: int
     part: int
     rows: Tensors
 
-    @property
-    def id(self) -> TaskId:
-        return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
-
 
 @message(43, BY_ANYBODY)
-class TaskResult(Message):
+class TaskResult(OfTask):
     """Worker to graph server, last of all: after the parameter server has acknowledged the gradients."""
 
-    lane: LaneName
-    epoch: int
-    interval: int
-    pc: int
-    attempt: int
     worker: str
     loss: float
     compute_s: float
     rows: Tensors
 
-    @property
-    def id(self) -> TaskId:
-        return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
-
 
 @message(44, BY_ANYBODY)
-class TaskFailed(Message):
+class TaskFailed(OfTask):
     """Worker to graph server: the task raised; ``trace`` is the remote traceback."""
 
-    lane: LaneName
-    epoch: int
-    interval: int
-    pc: int
-    attempt: int
     worker: str
     trace: str
-
-    @property
-    def id(self) -> TaskId:
-        return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
 
 
 @message(45, BY_ANYBODY)
@@ -430,20 +409,11 @@ class Leave(Message):
 
 
 @message(47, BY_ANYBODY)
-class RowsMissing(Message):
+class RowsMissing(OfTask):
     """Worker to graph server: send all rows of this part again (``TaskPart``)."""
 
-    lane: LaneName
-    epoch: int
-    interval: int
-    pc: int
-    attempt: int
     worker: str
     part: int
-
-    @property
-    def id(self) -> TaskId:
-        return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
 
 
 # --- parameter servers ------------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 NODES, CPUS = 3, 2
@@ -122,9 +121,7 @@ class SimulatedRay:
     def __enter__(self) -> SimulatedRay:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._process.communicate(timeout=STOP_S)
             deadline = time.monotonic() + STOP_S

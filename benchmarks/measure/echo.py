@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Protocol
 
 import zmq
@@ -144,9 +143,7 @@ class Links:
             self._closing = stack.pop_all()
         return links
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.close()
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.measure import Measurement, graphs
 from benchmarks.measure.graphs import Measured
+from benchmarks.measure.limits import triad
 from benchmarks.measure.rounds import Contender, Times, race
 from run_coordinator import peers
 from siafu import allotment, kernels, start
@@ -69,7 +70,7 @@ def measure(args: argparse.Namespace) -> Measurement:
     graph = graphs.opened(args)
     if args.skew:
         return _skew(args, graph, widths)
-    triad = kernels.triad(TRIAD_BYTES, args.threads)
+    rate = triad(TRIAD_BYTES, args.threads)
     python = peers.interpreter() if names else ""
     rows: list[dict[str, Any]] = []
     for width in widths:
@@ -86,7 +87,7 @@ def measure(args: argparse.Namespace) -> Measurement:
             "ratio_vs_best_peer": _worst(mine, "ratio_vs_best_peer"),
             "ratio_vs_dgl": {str(row["width"]): row["ratio_vs_dgl"] for row in mine},
             "share_of_limit": _worst(mine, "share_of_limit"),
-            "triad_gb_per_s": triad,
+            "triad_gb_per_s": rate,
             "threads": args.threads,
             "rounds": args.rounds,
         },

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measure.limits import read_rows
 from benchmarks.single_process.loop import Loop, first_weights
 from benchmarks.single_process.workspace import Aggregation
 from siafu import kernels
@@ -103,7 +104,7 @@ class Limit:
     def _read(self, table: kernels.Table, prefetch: int | None) -> float:
         """Seconds for all columns, as many times as the table holds fewer."""
         passes = math.ceil(self.width / table.width)
-        return sum(kernels.read_rows(self.indices, table, self.threads, prefetch=prefetch) for _ in range(passes))
+        return sum(read_rows(self.indices, table, self.threads, prefetch=prefetch) for _ in range(passes))
 
     def run(self, options: dict[str, Any]) -> dict[str, Any]:
         return {"seconds": self._read(self.table, self.prefetch)}

@@ -6,7 +6,7 @@ runs at a time on all threads. A step's limit is the longest of what it cannot d
 - *compute*: its products, at the rate of a large product of our own kernels;
 - *memory*: the bytes that it reads and writes once, at the rate of STREAM's triad;
 - *rows*: of a gather, the rows of the edges' other ends, read in the same order and layout, and summed in registers
-  (``siafu.kernels.read_rows``).
+  (``benchmarks.measure.limits.read_rows``).
 
 Products and bytes are those that ``siafu plan`` counts (``cost_planner.plan.work``). What is no product (dropout,
 activations, losses, softmax, the optimiser) has no limit but the memory's.
@@ -31,6 +31,7 @@ import numpy as np
 
 from benchmarks.measure import Measurement, graphs
 from benchmarks.measure.graphs import Measured
+from benchmarks.measure.limits import read_rows, triad
 from cost_planner.plan.work import Counts, Speeds, work_of
 from siafu import kernels, models, run_files, start
 from siafu.baseline import load
@@ -101,7 +102,7 @@ def limits_of(threads: int, rounds: int) -> Limits:
     X, W = rng.standard_normal((n, k), np.float32), rng.standard_normal((k, m), np.float32)
     out = np.empty((n, m), np.float32)
     product_s = min(_seconds(lambda: kernels.matmul(X, W, out=out, threads=threads)) for _ in range(rounds + 1))
-    return Limits(2 * n * k * m / product_s, 1e9 * max(kernels.triad(TRIAD_BYTES, threads) for _ in range(rounds)))
+    return Limits(2 * n * k * m / product_s, 1e9 * max(triad(TRIAD_BYTES, threads) for _ in range(rounds)))
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -201,4 +202,4 @@ def rows_s(graph: Measured, model: Model, step: Step, rows: str, threads: int) -
     dtype = "bfloat16" if rows == "bfloat16" else model.spec.dtype
     table = kernels.Table(graph.num_vertices, model.width(str(step.gathers)), dtype)
     table.write(slice(None), np.ones(table.shape, np.float32), None)
-    return min(kernels.read_rows(edges.indices, table, threads) for _ in range(3))
+    return min(read_rows(edges.indices, table, threads) for _ in range(3))

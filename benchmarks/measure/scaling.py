@@ -25,6 +25,7 @@ import numpy as np
 
 from benchmarks.measure import Measurement, bookkeeping
 from benchmarks.measure.epoch import trained_s
+from benchmarks.measure.limits import read_rows
 from siafu import kernels
 from siafu.errors import ConfigError, GnnError
 from siafu.shards import Edges
@@ -169,7 +170,7 @@ def _gather_row(num_edges: int, width: int, threads: int, rounds: int) -> dict[s
         seconds["gather"].append(
             _timed(lambda: kernels.gather(edges, 0, n, base, scale=scale, out=out, threads=threads))
         )
-        seconds["limit"].append(float(kernels.read_rows(edges.indices, base, threads)))
+        seconds["limit"].append(float(read_rows(edges.indices, base, threads)))
     ours, limit = (1e9 * float(np.median(seconds[kind])) / num_edges for kind in ("gather", "limit"))
     return {
         "part": "gather",

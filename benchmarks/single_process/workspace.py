@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from siafu import kernels
-from siafu.kernels.dense import matmul, matmul_bf16, matmul_bf16_transposed, matmul_transposed
+from siafu.kernels.dense import matmul, matmul_transposed
 from siafu.kernels.passes import column_sums
 from siafu.shards import Edges, Shard
 from siafu.sparse import Array
@@ -40,8 +40,7 @@ class Worker:
 
     def add_product(self, name: str, X: Array, D: Array) -> None:
         """gradient += Xᵀ D. X float32 or bfloat16 bits [rows, F], D [rows, G]."""
-        product = matmul_bf16_transposed if X.dtype == np.uint16 else matmul_transposed
-        product(X, D, out=self.gradients[name], add=True)
+        matmul_transposed(X, D, out=self.gradients[name], add=True)
 
     def add_sum(self, name: str, D: Array) -> None:
         self.gradients[name] += column_sums(D)
@@ -140,7 +139,7 @@ class Aggregation:
 
 def times(X: Array, W: Array, out: Array, **more: Any) -> Array:
     """X W into out; X float32 or bfloat16 bits."""
-    return (matmul_bf16 if X.dtype == np.uint16 else matmul)(X, W, out=out, **more)
+    return matmul(X, W, out=out, **more)
 
 
 def as_float(X: Array) -> Array:

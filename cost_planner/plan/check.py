@@ -6,7 +6,6 @@ machine is predicted as ``here`` does; a run on AWS as the option of its cluster
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,11 @@ from cost_planner.plan.asked import Asked
 from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.epochs import Epochs
 from cost_planner.plan.options import Catalogue
-from cost_planner.plan.ranking import Predicted, first_epochs
+from cost_planner.plan.ranking import Predicted, bill_of_servers, first_epochs
 from siafu import peak_memory, run_files
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
-from siafu.pricing import cost
 from siafu.progress import dollars, duration, size
 from siafu.run_files import CONFIG, MANIFEST, RESULT
 from siafu.shards import Manifest, ShardSet
@@ -145,15 +143,12 @@ EVERYWHERE = (("local", "local"), ("local", False), ("aws", "aws"), ("aws", Fals
 
 def _here(config: Config, manifest: Manifest, calibration: Calibration, cores: int) -> dict[str, float]:
     found = here.predicted(config, manifest, calibration.speeds, calibration.memory, cores)
-    lambdas, count = found.config.lambdas, found.simulated.environments
-    requests = count * math.ceil(found.seconds / (lambdas.timeout_s - lambdas.margin_s))
-    gb_s = count * found.seconds * lambdas.memory_mb / 1024
     return {
         "epoch_s": found.simulated.epoch_s,
         "train_s": found.seconds,
         "memory_bytes": memory.of_graph_server(found.config, manifest, cores=cores),
         "ghost_bytes": found.ghost_bytes,
-        "usd": cost.of_run(config, requests=requests, gb_s=gb_s, seconds=found.seconds).usd,
+        "usd": bill_of_servers(found.config, found.seconds, found.simulated.environments).usd,
     }
 
 
@@ -178,11 +173,10 @@ def _on_aws(config: Config, manifest: Manifest, calibration: Calibration, cores:
         raise ConfigError(f"the plan would not have taken this run's cluster: {catalogue.why_nothing_fits}")
     option = catalogue.options[0]
     found = Predicted(option, first_epochs(option, seed=0), calibration.error)
-    plan = option.plan
     return {
         "epoch_s": found.epoch_s,
         "train_s": found.first_s + (option.epochs - 1) * found.epoch_s,
         "memory_bytes": option.memory_gib[memory.GRAPH_SERVERS] * GIB,
-        "ghost_bytes": sum(one.peers for one in plan.work) * plan.intervals * (servers - 1) * servers,
+        "ghost_bytes": option.plan.ghost_bytes,
         "usd": found.cost.usd,
     }

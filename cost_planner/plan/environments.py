@@ -55,7 +55,7 @@ class Lambdas:
         self.holding = None if kind.prefetch or plan.mode == "no-pipe" else Holding(kind.memory_mb)
         # All mutable state:
         self._most_held = kind.prefetch or (1 if plan.mode == "no-pipe" else PREFETCH)
-        self.busy_s = self.environment_s = 0.0
+        self.environment_s = 0.0
         self._counted_at = 0.0
         self._wanted = kind.count or (self.tuner.wanted if self.tuner else 0)
         self._there: dict[str, _Environment] = {}
@@ -184,7 +184,6 @@ class _Environment:
         slow = kind.slow_factor if kind.slow_share and timeline.rng.random() < kind.slow_share else 1.0
         seconds = slow * timeline.noisy(work.seconds / self._speed, kind.sigma)
         travel_s = here - begin - kind.latency_s
-        self._lambdas.busy_s += seconds
         ready = Last(3, lambda: self._computes(task, seconds))
         streams = server.plan.mode != "no-pipe"
         timeline.at(here - streams * travel_s / 2, lambda: self._fetches(task, ready))

@@ -86,11 +86,10 @@ def predicted(
     spec, counts = ModelSpec.of(config, manifest), Counts.of(manifest, config.data.split)
     plan = local_plan(config, spec, counts, speeds, bandwidth=bandwidth, cores=cores)
     floors = floors_of(plan)
-    sent = sum(work.peers for work in plan.work) * plan.intervals * (plan.servers - 1) * plan.servers
     return Here(
         config,
         simulated_epochs(plan, floors, seed=0),
-        sent,
+        plan.ghost_bytes,
         memory.predict(config, manifest, cores=cores).nbytes,
         floors.limit,
     )

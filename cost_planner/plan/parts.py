@@ -59,16 +59,13 @@ class Link:
     def __init__(self, timeline: Timeline, rate: LinkRate):
         self._timeline, self._rate = timeline, rate
         # All mutable state:
-        self.busy_s = 0.0
         self.began = 0.0  # when what was asked for last began, or will
         self._free_at = 0.0
 
     def leave(self, nbytes: float) -> float:
         """When so many bytes, asked for now, are through."""
         begin = max(self._timeline.now, self._free_at)
-        seconds = nbytes / self._rate.bytes_per_s
-        self._free_at = begin + seconds
-        self.busy_s += seconds
+        self._free_at = begin + nbytes / self._rate.bytes_per_s
         self.began = begin
         return self._free_at
 
@@ -119,7 +116,6 @@ class Pool:
     def __init__(self, timeline: Timeline, threads: int, cores: Cores):
         self._timeline, self._threads, self._cores = timeline, threads, cores
         # All mutable state:
-        self.busy_s = 0.0
         self.working = 0
         self._waiting: list[tuple[tuple[int, ...], int, float, Then, Waits | None, Waits | None]] = []
         self._number = 0
@@ -150,15 +146,14 @@ class Pool:
         while self._waiting and self.working < self._threads:
             _, _, seconds, then, waits, meanwhile = heapq.heappop(self._waiting)
             self.working += 1
-            over: Then = partial(self._done, self._timeline.now, then)
+            over: Then = partial(self._done, then)
             if meanwhile is not None:
                 over = Last(2, over)
                 meanwhile(over)
             self._cores.run(seconds, over if waits is None else partial(waits, over))
 
-    def _done(self, begun: float, then: Then) -> None:
+    def _done(self, then: Then) -> None:
         self.working -= 1
-        self.busy_s += self._timeline.now - begun
         then()
         self._start()
 

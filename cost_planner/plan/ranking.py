@@ -28,6 +28,7 @@ from cost_planner.plan.options import Option
 from cost_planner.plan.simulated_run import Plan
 from cost_planner.plan.simulator import REPRESENTATIVES, simulated
 from cost_planner.value import value
+from siafu.config import Config
 from siafu.pricing import cost
 from siafu.pricing.cost import Cost
 from siafu.sparse import Array
@@ -94,14 +95,18 @@ class Predicted:
 def bill(option: Option, seconds: float, environments: int) -> Cost:
     """With all environments there from the beginning to the end, invoked anew before Lambda's limit ends them;
     of a baseline its machine alone."""
-    lambdas = option.config.lambdas
     if option.backend == "vanilla":
         found = cost.of_baseline(option.config, seconds=seconds)
         assert found is not None, "cloud.gpu_instance says on what"
         return found
+    return bill_of_servers(option.config, seconds, environments)
+
+
+def bill_of_servers(config: Config, seconds: float, environments: int) -> Cost:
+    lambdas = config.lambdas
     requests = environments * math.ceil(seconds / (lambdas.timeout_s - lambdas.margin_s))
     gb_s = environments * seconds * lambdas.memory_mb / 1024
-    return cost.of_run(option.config, requests=requests, gb_s=gb_s, seconds=seconds)
+    return cost.of_run(config, requests=requests, gb_s=gb_s, seconds=seconds)
 
 
 class Ranking:

@@ -85,6 +85,11 @@ class Plan:
         """That compute a shared task, where there are fewer tasks of a step than threads."""
         return max(1.0, self.threads / self.intervals)
 
+    @property
+    def ghost_bytes(self) -> float:
+        """Between all servers, in an epoch without evaluation."""
+        return sum(work.peers for work in self.work) * self.intervals * (self.servers - 1) * self.servers
+
     def thread_s(self, work: StepWork) -> float:
         """How long a graph thread takes for a task, if it shares it with as many others as it may."""
         return work.seconds / (self.threads_each if work.shared else 1.0)

@@ -43,12 +43,9 @@ REPRESENTATIVES = 4
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a simulated run took. Shares are of the time after the first epoch began, over all servers."""
+    """What a simulated run took."""
 
     epoch_ends: tuple[float, ...]
-    threads_busy: float  # share of the threads' time
-    link_busy: float  # of the busier direction of the servers' links
-    environments_busy: float  # of the environments' time, computing; 0 without
     environment_s: float  # seconds that all environments of one server were there
     environments: int  # of a server, at the end
     tensor_tasks: int  # of a server
@@ -134,18 +131,13 @@ class Fleet:
         server.add((), seconds * self.asked_by, then)
 
     def outcome(self) -> Outcome:
-        plan, servers = self.plan, self.servers
-        whole = self.timeline.now * len(servers)
+        servers = self.servers
         for server in servers:
             if server.lambdas:
                 server.lambdas.count()
-        there = sum(server.lambdas.environment_s for server in servers if server.lambdas)
         return Outcome(
             tuple(self.epoch_ends),
-            threads_busy=sum(server.pool.busy_s for server in servers) / (whole * plan.threads),
-            link_busy=max(sum(one.out.busy_s for one in servers), sum(one.into.busy_s for one in servers)) / whole,
-            environments_busy=sum(one.lambdas.busy_s for one in servers if one.lambdas) / there if there else 0.0,
-            environment_s=there / len(servers),
+            environment_s=sum(server.lambdas.environment_s for server in servers if server.lambdas) / len(servers),
             environments=max((one.lambdas.num_there for one in servers if one.lambdas), default=0),
             tensor_tasks=sum(one.num_tensor for one in servers) // len(servers),
         )

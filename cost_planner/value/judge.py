@@ -30,6 +30,7 @@ from cost_planner.value.trained import Contender, Evaluated, reached_by_all
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.metrics import mean_of_known
 from siafu.pricing import cost, prices
 from siafu.pricing.cost import Cost, Item
 from siafu.pricing.prices import instance
@@ -266,16 +267,10 @@ def _of_successes(counted: Sequence[_Judged], there: Sequence[_Judged]) -> OfSuc
         "value": value(seconds, bill.usd),
         "scores": {name: mean(one.at.scores[name] for one in there) for name in sorted(splits)},
         "spread": {key: [min(values), max(values)] for key, values in spreads.items()},
-        "tensor_share": _mean(one.at.tensor_share for one in there),
-        "evaluation_share": _mean(one.at.evaluation_share for one in there),
+        "tensor_share": mean_of_known(one.at.tensor_share for one in there),
+        "evaluation_share": mean_of_known(one.at.evaluation_share for one in there),
         "run_usd": mean(whole) if whole else None,
     }
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    """Of those that are known."""
-    known = [one for one in values if one is not None]
-    return mean(known) if known else None
 
 
 def _per_success(bills: Sequence[Cost], successes: int) -> Cost:

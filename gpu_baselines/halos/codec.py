@@ -18,6 +18,16 @@ class Stream(NamedTuple):
     way: Literal["forward", "backward"]
     layer: int
 
+    @property
+    def name(self) -> str:
+        """In checkpoints and results: "forward.2"."""
+        return f"{self.way}.{self.layer}"
+
+    @classmethod
+    def named(cls, name: str) -> Stream:
+        way, _, layer = name.partition(".")
+        return cls("forward" if way == "forward" else "backward", int(layer))
+
 
 class Codec:
     """Rows as they are, and what other formats override. Ranks call alike and in one order. ``pack`` and ``unpack``

@@ -22,7 +22,7 @@ from torch import Tensor
 from gpu_baselines.clock import Clock
 from gpu_baselines.halos.codec import Stream
 from gpu_baselines.halos.halo import Channel, Parcels, Pending, Routes
-from gpu_baselines.halos.smoothing import Smoothing, stream_of
+from gpu_baselines.halos.smoothing import Smoothing
 from siafu.errors import DatasetError
 
 
@@ -90,17 +90,14 @@ class Late:
     def state(self) -> dict[str, Tensor]:
         """Also the rows that are on their way, for which it waits."""
         self.settle()
-        rows = {
-            f"late.{stream.way}.{stream.layer}.{epoch}": self._arrived(Message(stream, epoch))
-            for stream, epoch in self._sent
-        }
+        rows = {f"late.{stream.name}.{epoch}": self._arrived(Message(stream, epoch)) for stream, epoch in self._sent}
         return {**rows, **self._smoothing.state(), **self.routes.codec.state()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         for name, rows in state.items():
             if name.startswith("late."):
                 stream, _, epoch = name.removeprefix("late.").rpartition(".")
-                self._sent[Message(stream_of(stream), int(epoch))] = rows.to(self.routes.device)
+                self._sent[Message(Stream.named(stream), int(epoch))] = rows.to(self.routes.device)
         self._smoothing.restore(state, self.routes.device)
         self.routes.codec.restore(state)
 

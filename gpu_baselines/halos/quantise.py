@@ -95,7 +95,7 @@ def parameters(rows: Array, bits: int) -> Array:
     if not np.all((low >= -LIMIT) & (high <= LIMIT)):  # numpy's minimum of a row with a NaN is NaN
         raise ValueError
     Z = _bfloat16_below(low)
-    span = high - _float32(Z)
+    span = high - ops.from_bfloat16(Z)
     S = np.maximum(span / np.float32((1 << bits) - 1), np.float32(LEAST_STEP))
     S = np.where(span > 0, S, np.float32(0))
     return np.stack([Z, (S.view(np.uint32) + np.uint32(0xFFFF) >> np.uint32(16)).astype(np.uint16)], 1)
@@ -103,7 +103,7 @@ def parameters(rows: Array, bits: int) -> Array:
 
 def codes(rows: Array, bits: int, ZS: Array, random: Array) -> Array:
     """uint8 [k, F] of rows [k, F], their Z and S (uint16 [k, 2]) and noise (uint16 [k, F])."""
-    Z, S = _float32(ZS[:, :1]), _float32(ZS[:, 1:])
+    Z, S = ops.from_bfloat16(ZS[:, :1]), ops.from_bfloat16(ZS[:, 1:])
     inverse = np.divide(_UNIT, S, out=np.zeros_like(S), where=S > 0)
     fixed = ((rows - Z) * inverse).astype(np.int32)  # rounding to 16 bits of fraction is left to the odd steps of noise
     rounded = (fixed + (2 * random.astype(np.int32) + 1)) >> 17
@@ -142,7 +142,7 @@ def message(rows: Array, layout: Layout, key: int) -> Array:
 def rows_of(message: Array, layout: Layout, width: int) -> Array:
     """float32 [k, width] of a message."""
     out = np.empty((len(layout.widths), width), np.float32)
-    ZS, at = _float32(message[: layout.first_code].view("<u2")).reshape(-1, 2), layout.first_code
+    ZS, at = ops.from_bfloat16(message[: layout.first_code].view("<u2")).reshape(-1, 2), layout.first_code
     for bits, index, first in layout.groups:
         size = len(index) * row_bytes(width, bits)
         values = unpacked(message[at : at + size].reshape(len(index), -1), bits, width)
@@ -158,8 +158,3 @@ def _bfloat16_below(x: Array) -> Array:
     away = ((bits >> 31 == 1) & (bits & np.uint32(0xFFFF) != 0)).astype(np.uint32)  # a negative one's magnitude grows
     below = (bits >> np.uint32(16)) + away
     return np.where(below == 0x8000, 0, below).astype(np.uint16)
-
-
-def _float32(x: Array) -> Array:
-    """Of bfloat16, as uint16."""
-    return np.asarray((np.ascontiguousarray(x).astype(np.uint32) << 16).view(np.float32))

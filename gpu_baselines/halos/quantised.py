@@ -130,7 +130,7 @@ class Quantised(Codec):
 
     def facts(self) -> dict[str, object]:
         """sent_rows_by_bits: of rank 0, in the last epoch. link_us: of a message, beside what its bytes take."""
-        counts = {_name(stream): np.concatenate(widths.sent) for stream, widths in self._streams.items()}
+        counts = {stream.name: np.concatenate(widths.sent) for stream, widths in self._streams.items()}
         found: dict[str, object] = {
             "sent_rows_by_bits": {
                 name: {str(bits): int(np.sum(rows == bits)) for bits in np.unique(rows).tolist()}
@@ -202,13 +202,13 @@ class Quantised(Codec):
     def state(self) -> dict[str, Tensor]:
         found = {"quantised.progress": torch.tensor(self._assignments)}
         for stream, widths in self._streams.items():
-            name = f"quantised.rows.{_name(stream)}"
+            name = f"quantised.rows.{stream.name}"
             found[f"{name}.sent"] = torch.from_numpy(np.concatenate(widths.sent))
             found[f"{name}.came"] = torch.from_numpy(np.concatenate(widths.came))
             found[f"{name}.ranges"] = torch.cat(widths.ranges)
             found[f"{name}.columns"] = torch.tensor(widths.columns)
         for (stream, peer), rows in self._residuals.items():
-            found[f"quantised.lost.{_name(stream)}.{peer}"] = rows.clone()
+            found[f"quantised.lost.{stream.name}.{peer}"] = rows.clone()
         if self._asked.scheme == "adaptive":
             found["quantised.costs"] = torch.from_numpy(np.stack([self._costs.theta, self._costs.gamma]))
         return found
@@ -221,7 +221,7 @@ class Quantised(Codec):
             kind, way, layer, *rest = [*name.removeprefix("quantised.").split("."), "", ""]
             if not name.startswith("quantised.") or not layer:
                 continue
-            stream = Stream("forward" if way == "forward" else "backward", int(layer))
+            stream = Stream.named(f"{way}.{layer}")
             if kind == "lost":
                 self._residuals[stream, int(rest[0])] = value.to(self._run.device)
             elif rest[0] == "sent":
@@ -229,9 +229,9 @@ class Quantised(Codec):
 
     def _restored(self, stream: Stream, state: dict[str, Tensor]) -> Widths:
         def rows(what: str, side: Side) -> list[Tensor]:
-            return list(state[f"quantised.rows.{_name(stream)}.{what}"].split(self._counts(stream, side)))
+            return list(state[f"quantised.rows.{stream.name}.{what}"].split(self._counts(stream, side)))
 
-        columns = int(state[f"quantised.rows.{_name(stream)}.columns"])
+        columns = int(state[f"quantised.rows.{stream.name}.columns"])
         widths = self._with(
             [r.numpy() for r in rows("sent", "sent")], [r.numpy() for r in rows("came", "came")], columns
         )
@@ -250,7 +250,3 @@ def squared_ranges(message: Tensor, layout: Layout) -> Tensor:
 
 def _number(stream: Stream) -> int:
     return 2 * stream.layer + (stream.way == "backward")
-
-
-def _name(stream: Stream) -> str:
-    return f"{stream.way}.{stream.layer}"

@@ -44,22 +44,16 @@ class Smoothing:
     def state(self) -> dict[str, Tensor]:
         found = {}
         for stream, average in self._average.items():
-            found[f"average.{stream.way}.{stream.layer}"] = average.clone()
-            found[f"averaged.{stream.way}.{stream.layer}"] = torch.tensor(self._count[stream])
+            found[f"average.{stream.name}"] = average.clone()
+            found[f"averaged.{stream.name}"] = torch.tensor(self._count[stream])
         return found
 
     def restore(self, state: Mapping[str, Tensor], device: torch.device) -> None:
         for name, value in state.items():
             what, _, rest = name.partition(".")
             if what in ("average", "averaged"):
-                stream = stream_of(rest)
+                stream = Stream.named(rest)
                 if what == "average":
                     self._average[stream] = value.to(device, copy=True)
                 else:
                     self._count[stream] = int(value)
-
-
-def stream_of(name: str) -> Stream:
-    """The stream of "forward.2"."""
-    way, _, layer = name.partition(".")
-    return Stream("forward" if way == "forward" else "backward", int(layer))

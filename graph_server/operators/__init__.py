@@ -1,7 +1,7 @@
 """What graph steps compute: how rows are published, and what an interval makes of the rows at its edges' other ends.
 
-To add one: write ``graph_server/operators/<name>.py``, its line in ``OPERATORS``, and its name in
-``siafu.tasks.Operator``. An operator belongs to one partition and one view of its edges (``siafu.views``). It has no
+To add one: a subclass of ``Operator`` in ``graph_server/operators/<name>.py``, its line in ``OPERATORS``, and its name
+in ``siafu.tasks.Operator``. An operator belongs to one partition and one view of its edges (``siafu.views``). It has no
 state but what it was built from: its methods run on pool threads, several at once; rows that change from epoch to
 epoch are the ``PublishedSlot``'s.
 """
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from graph_server.backends import on_device
-from graph_server.buffers import PublishedSlot, Store
+from graph_server.buffers import PublishedSlot, Store, TableStore
 from siafu.config import Config
 from siafu.models import Model
 from siafu.shards import Shard
@@ -51,32 +51,40 @@ class Setting:
         return "bfloat16" if self.config.model.rows == "bfloat16" else self.dtype.name
 
 
-class Operator(Protocol):
-    """``rows``: the slots in ``step.reads``, and the interval's constants, by name."""
+class Operator:
+    """What all have in common, and what each must say. ``rows``: the slots in ``step.reads``, and the interval's
+    constants, by name."""
 
-    def __init__(self, setting: Setting): ...
+    def __init__(self, setting: Setting):
+        self.setting, self.model = setting, setting.model
 
     def store(self, step: Step, num_rows: int) -> Store:
         """Where the rows that the Scatter ``step`` publishes will lie: of inner vertices, then ghosts."""
+        return TableStore(num_rows, self.model.width(str(step.publishes)), self.setting.storage, self.setting.threads)
 
     def scale(self, step: Step) -> Array | None:
         """What each row of such a store is multiplied by when it is written, ``[num_rows]``; None: nothing."""
+        return None
 
     def scatter(
         self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
         """Writes the interval's rows into the slot; returns the slots in ``step.writes``."""
+        raise NotImplementedError
 
     def gather(
         self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """The slots in ``step.writes`` for the vertices ``start:stop``."""
+        """The slots in ``step.writes`` for the vertices ``start:stop``. Programs do not ask it of pairs, which are
+        scored one by one."""
+        raise NotImplementedError
 
     def edge_rows(
         self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, TaskRows]:
         """AE, AE': what the tensor task reads besides ``step.reads``: of the published rows just what its edges
-        need."""
+        need. Programs ask it of attention and pairs alone: sums have no ApplyEdge."""
+        raise NotImplementedError
 
 
 def build(name: str, setting: Setting) -> Operator:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from graph_server.buffers import Index, PublishedSlot, Store
-from graph_server.operators import Setting
+from graph_server.operators import Operator, Setting
 from siafu import kernels, ops
 from siafu.kernels import Attended, EdgeDropout, Records
 from siafu.ops import BFLOAT16
@@ -85,9 +85,10 @@ class RecordStore:
         return scores.reshape(len(scores), self._num_scores)
 
 
-class Attention:
+class Attention(Operator):
     def __init__(self, setting: Setting):
-        self.setting, self.model, self.spec = setting, setting.model, setting.model.spec
+        super().__init__(setting)
+        self.spec = self.model.spec
         shard = setting.shard
         self.edges = {False: shard.in_edges, True: shard.out_edges}
         self._ids: dict[bool, Array] = {}  # global ids of inner vertices and ghosts, where coefficients are dropped
@@ -105,9 +106,6 @@ class Attention:
         if step.of_loss and step.backward:  # rows of ghosts that do not train never come
             records.scores[:, LOG_TOTAL] = np.inf
         return RecordStore(records)
-
-    def scale(self, step: Step) -> Array | None:
-        return None
 
     def scatter(
         self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]

@@ -10,14 +10,14 @@ import numpy as np
 
 from graph_server.aggregate import Gather
 from graph_server.buffers import PublishedSlot, Store, TableStore
-from graph_server.operators import Setting
-from siafu.sparse import Array, TaskRows
+from graph_server.operators import Operator, Setting
+from siafu.sparse import Array
 from siafu.tasks import Step
 
 
-class Linear:
+class Linear(Operator):
     def __init__(self, setting: Setting):
-        self.setting, self.model = setting, setting.model
+        super().__init__(setting)
         shard = setting.shard
         self.gathers = {False: self._made(backward=False)}
         symmetric = shard.undirected and self.model.aggregate != "mean"
@@ -26,10 +26,6 @@ class Linear:
     def _made(self, *, backward: bool) -> Gather:
         s = self.setting
         return Gather(s.shard, self.model.aggregate, backward=backward, dtype=s.dtype, threads=s.threads)
-
-    def store(self, step: Step, num_rows: int) -> Store:
-        s = self.setting
-        return TableStore(num_rows, self.model.width(str(step.publishes)), s.storage, s.threads)
 
     def scale(self, step: Step) -> Array | None:
         return self.gathers[step.backward].source_scale
@@ -56,8 +52,3 @@ class Linear:
         """``own`` + factor times the sums over edges, [stop - start, F]."""
         assert isinstance(store, TableStore)
         return self.gathers[step.backward](start, stop, store.table, add=own, factor=factor)
-
-    def edge_rows(
-        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
-    ) -> dict[str, TaskRows]:
-        raise NotImplementedError("a weighted sum has no ApplyEdge")

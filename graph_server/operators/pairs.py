@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from graph_server.buffers import PublishedSlot, Store, TableStore
-from graph_server.operators import Setting
+from graph_server.buffers import PublishedSlot
+from graph_server.operators import Operator, Setting
 from siafu import ops, views
 from siafu.graph import TRAIN_PAIR
 from siafu.models.link_prediction import TRUE
@@ -22,32 +22,21 @@ from siafu.sparse import Array, EdgeRows, TaskRows
 from siafu.tasks import Lane, Step
 
 
-class Pairs:
+class Pairs(Operator):
     def __init__(self, setting: Setting):
         """``setting.shard``: all edges, not those alone that the model gathers along."""
-        self.setting, self.spec, shard = setting, setting.model.spec, setting.shard
+        super().__init__(setting)
+        self.spec, shard = self.model.spec, setting.shard
         self.edges = views.pairs(shard, views.PAIRS[setting.lane]).in_edges
         assert self.edges.type is not None
         self.kind = self.edges.type.astype(np.uint8)[:, None]  # [m, 1]
         self.ids = np.concatenate([shard.vertices, shard.ghosts_in]).astype(np.int64, copy=False)
-
-    def store(self, step: Step, num_rows: int) -> Store:
-        s = self.setting
-        return TableStore(num_rows, s.model.width(str(step.publishes)), s.storage, s.threads)
-
-    def scale(self, step: Step) -> Array | None:
-        return None
 
     def scatter(
         self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
         slot.write(interval, epoch, np.asarray(rows[str(step.publishes)]))
         return {}
-
-    def gather(
-        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
-    ) -> dict[str, Array]:
-        raise NotImplementedError("pairs are scored one by one")
 
     def edge_rows(
         self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]

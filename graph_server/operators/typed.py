@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from graph_server.buffers import Index, PublishedSlot, Store, TableStore
-from graph_server.operators import Setting
+from graph_server.operators import Operator, Setting
 from siafu import kernels, views
 from siafu.shards import Edges
-from siafu.sparse import Array, TaskRows
+from siafu.sparse import Array
 from siafu.tasks import Kind, Step
 
 
@@ -85,9 +85,9 @@ class Multiplied:
         self.write(place, rows)
 
 
-class Typed:
+class Typed(Operator):
     def __init__(self, setting: Setting):
-        self.setting, self.model = setting, setting.model
+        super().__init__(setting)
         shard, self.num_types = setting.shard, setting.model.spec.num_edge_types
         self.edges = {False: views.typed(shard.in_edges, self.num_types)}
         self.edges[True] = self.edges[False] if shard.undirected else views.typed(shard.out_edges, self.num_types)
@@ -104,9 +104,6 @@ class Typed:
         num_blocks = self.num_types if step.backward else self.model.width(slot) // width
         blocks = [TableStore(num_rows, width, self.setting.storage, self.setting.threads) for _ in range(num_blocks)]
         return Multiplied(blocks) if step.backward and self._sums(slot) else SideBySide(blocks)
-
-    def scale(self, step: Step) -> Array | None:
-        return None
 
     def scatter(
         self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
@@ -151,11 +148,6 @@ class Typed:
             )
         assert total is not None
         return {target: total if out is None else out}
-
-    def edge_rows(
-        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
-    ) -> dict[str, TaskRows]:
-        raise NotImplementedError("a mean over edges has no ApplyEdge")
 
 
 def _inverse_degree(edges: Edges, dtype: np.dtype[Any]) -> Array:

@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -91,9 +90,7 @@ class Stack:
             self._undo = undo.pop_all()  # all is well
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._undo.close()
 
     def _start(self, folder: Path, port: int, output: IO[bytes], leash: Leash) -> subprocess.Popen[bytes]:

@@ -10,14 +10,13 @@ import hashlib
 import os
 import shutil
 import threading
-import uuid
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from infra.machines.mailbox import Mailbox, checked_path, shards_key
 from siafu.errors import DatasetError
-from siafu.run_files import write_whole
+from siafu.run_files import draft_of, write_whole
 from siafu.shards import MANIFEST, FileEntry, Manifest, ShardSet, folder_of
 
 THREADS = 8
@@ -122,8 +121,7 @@ def _manifest(mailbox: Mailbox, digest: str, graph: Path) -> Manifest:
 def _download(mailbox: Mailbox, key: str, file: Path, entry: FileEntry, count: Callable[[int], None]) -> None:
     """``count`` hears of every byte twice: when it has come, and when it is compared."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    try:
+    with draft_of(file) as draft:
         mailbox.download(key, draft, count)
         nbytes, digest = _measure(draft, count)
         if (nbytes, digest) != (entry.bytes, entry.sha256):
@@ -131,9 +129,6 @@ def _download(mailbox: Mailbox, key: str, file: Path, entry: FileEntry, count: C
                 f"bucket {mailbox.bucket}: {key} has {nbytes} bytes, sha256 {digest[:16]}, must be "
                 f"{entry.bytes}, {entry.sha256[:16]}"
             )
-        os.replace(draft, file)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _measure(file: Path, count: Callable[[int], None]) -> tuple[int, str]:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 
 from infra.machines.mailbox import (
     MAX_FILE_BYTES,
@@ -28,6 +27,7 @@ from infra.machines.mailbox import (
     run_key,
 )
 from siafu.errors import GnnError, PeerLost, RemoteProtocolError
+from siafu.run_files import draft_of
 
 logger = logging.getLogger(__name__)
 
@@ -125,9 +125,7 @@ class Sender:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 
@@ -226,8 +224,7 @@ class Receiver:
                     stream.seek(offset)
                     stream.write(data)
                 return
-            draft = file.with_name(f".{file.name}.{os.getpid()}")
-            self._mailbox.download(entry.key, draft)
-            os.replace(draft, file)
+            with draft_of(file) as draft:
+                self._mailbox.download(entry.key, draft)
         except OSError as error:
             raise PeerLost(f"{file}: cannot be written: {error.strerror}") from error

@@ -8,12 +8,10 @@ is lost after ``servers.silence_s``, whatever Ray's own health checks are set to
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from infra.ray import nodes as ray_nodes
@@ -26,7 +24,7 @@ from siafu.config import Config
 from siafu.errors import PeerLost
 from siafu.keys import Keys
 from siafu.ray_cluster import Connection, text_of
-from siafu.run_files import CONFIG
+from siafu.run_files import CONFIG, draft_of
 from siafu.shards import MANIFEST
 
 logger = logging.getLogger(__name__)
@@ -155,18 +153,15 @@ class RayHost:
             if not file.is_relative_to(self.run_dir.resolve()):
                 raise OSError(f"{name} leads out of the run directory")
             file.parent.mkdir(parents=True, exist_ok=True)
-            draft = file.with_name(f".{file.name}")  # what came of the log so far stays until all of it is here
-            with draft.open("wb") as out:
+            # What came of the log so far stays until all of it is here.
+            with draft_of(file) as draft, draft.open("wb") as out:
                 for offset in range(0, nbytes, PIECE_BYTES):
                     out.write(ask(actor.piece.remote(name, offset)))
-            os.replace(draft, file)
 
     def __enter__(self) -> RayHost:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         closing = [watch.actor.close.remote() for watch in self._watches.values() if not watch.lost]
         if closing:
             self._ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)

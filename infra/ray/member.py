@@ -14,7 +14,6 @@ import shutil
 import signal
 import tempfile
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,7 @@ from siafu import ray_cluster
 from siafu.address import Address
 from siafu.errors import DatasetError, GnnError, PeerLost
 from siafu.keys import Ring
-from siafu.run_files import CONFIG, write_whole
+from siafu.run_files import CONFIG, draft_of, write_whole
 from siafu.shards import MANIFEST, FileEntry, Manifest, ShardSet, folder_of
 from siafu.variables import KERNELS, kernels
 
@@ -199,9 +198,8 @@ def _holds(folder: Path, digest: str, partitions: tuple[int, ...]) -> bool:
 def _bring(path: str, file: Path, entry: FileEntry, read: Read, given_up: Callable[[], bool]) -> None:
     """One file, whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     digest, nbytes = hashlib.sha256(), 0
-    try:
+    with draft_of(file) as draft:
         with draft.open("wb") as out:
             while nbytes < entry.bytes and (piece := read(path, nbytes)):
                 if given_up():
@@ -214,6 +212,3 @@ def _bring(path: str, file: Path, entry: FileEntry, read: Read, given_up: Callab
                 f"{path}: {nbytes} bytes, sha256 {digest.hexdigest()[:16]} have come, must be "
                 f"{entry.bytes}, {entry.sha256[:16]}"
             )
-        os.replace(draft, file)
-    finally:
-        draft.unlink(missing_ok=True)

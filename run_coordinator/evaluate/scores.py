@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
+from siafu.metrics import mean_of_known, ratio
 from siafu.sparse import Array
 
 BINS = 15
@@ -73,7 +74,7 @@ def of_classes(true: Array, chosen: Array, p: Array, names: Sequence[str]) -> Sc
         "balanced_accuracy": float((hits[occurs] / wanted[occurs]).mean()),
         "f1_macro": float(f1[occurs | (said > 0)].mean()),
         "f1_weighted": float(f1 @ wanted / wanted.sum()),
-        "auc_macro": _mean([one["auc"] for one in classes]),
+        "auc_macro": mean_of_known(one["auc"] for one in classes),
         "log_loss": float(-np.log(np.maximum(p[np.arange(len(p)), true], EPS)).mean()),
         "calibration_error": error_of(bins),
     }
@@ -89,10 +90,10 @@ def of_sets(true: Array, chosen: Array, p: Array, names: Sequence[str]) -> Score
     bins = calibrated(sure.ravel(), (true == chosen).ravel())
     likely = np.maximum(np.where(true, p, 1 - p), EPS)
     scores: dict[str, float | None] = {
-        "f1_micro": _ratio(2 * hits.sum(), wanted.sum() + said.sum()),
+        "f1_micro": ratio(2 * hits.sum(), wanted.sum() + said.sum()),
         "f1_macro": float(np.mean([one["f1"] for one, is_seen in zip(classes, seen, strict=True) if is_seen] or [0.0])),
         "all_labels_right": float((true == chosen).all(1).mean()),
-        "auc_macro": _mean([one["auc"] for one in classes]),
+        "auc_macro": mean_of_known(one["auc"] for one in classes),
         "log_loss": float(-np.log(likely).mean()),
         "calibration_error": error_of(bins),
     }
@@ -114,9 +115,9 @@ def of_numbers(true: Array, values: Array, names: Sequence[str]) -> Scored:
         for i in range(values.shape[1])
     ]
     means: dict[str, float | None] = {
-        "r2": _mean([column["r2"] for column in columns]),
-        "rmse": _mean([column["rmse"] for column in columns]),
-        "mae": _mean([column["mae"] for column in columns]),
+        "r2": mean_of_known(column["r2"] for column in columns),
+        "rmse": mean_of_known(column["rmse"] for column in columns),
+        "mae": mean_of_known(column["mae"] for column in columns),
     }
     return Scored(means, columns=columns)
 
@@ -128,9 +129,9 @@ def _of_class(name: str, hits: Any, said: Any, wanted: Any, is_it: Array, p: Arr
     both = 0 < int(wanted) < len(is_it)
     return {
         "name": name,
-        "precision": _ratio(hits, said),
-        "recall": _ratio(hits, wanted),
-        "f1": _ratio(2 * hits, said + wanted),
+        "precision": ratio(hits, said),
+        "recall": ratio(hits, wanted),
+        "f1": ratio(2 * hits, said + wanted),
         "support": int(wanted),
         "auc": float(metrics.roc_auc_score(is_it, p)) if both else None,
     }
@@ -157,12 +158,3 @@ def error_of(bins: Sequence[Bin]) -> float:
     """The expected calibration error."""
     total = sum(one["count"] for one in bins)
     return sum(one["count"] * abs(one["accuracy"] - one["confidence"]) for one in bins) / total
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
-
-
-def _ratio(part: Any, whole: Any) -> float:
-    return float(part / whole) if whole else 0.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from siafu.address import Address
@@ -78,6 +77,4 @@ class Host(Protocol):
 
     def __enter__(self) -> Host: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import TracebackType
 
 from run_coordinator.hosts import Death
 from run_coordinator.hosts.child import Child
@@ -72,9 +71,7 @@ class LocalHost:
     def __enter__(self) -> LocalHost:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for child in self._children.values():
             child.kill()
         for child in self._children.values():

@@ -20,7 +20,7 @@ from siafu import run_files
 from siafu.baseline import BaselineConfig
 from siafu.errors import ConfigError
 from siafu.fingerprint import differences
-from siafu.metrics import SPLITS, TITLES
+from siafu.metrics import SPLITS, TITLES, mean_of_known
 from siafu.progress import sparkline, written
 
 EXAMPLES = """It shows only settings that differ. A folder of seeds (siafu train --runs K) is one column: mean and
@@ -184,8 +184,8 @@ def rows(columns: Sequence[Column], width: int = WIDTH) -> dict[str, list[str]]:
     told |= {
         "epochs": [_mean([float(run.epochs) for run in column.runs], 0) for column in columns],
         "ms per epoch": [_mean([_ms(run.epoch_s) for run in column.runs], 1) for column in columns],
-        "time": [time_of(_average([run.seconds for run in column.runs])) for column in columns],
-        "cost": [money_of(_average([run.usd for run in column.runs])) for column in columns],
+        "time": [time_of(mean_of_known(run.seconds for run in column.runs)) for column in columns],
+        "cost": [money_of(mean_of_known(run.usd for run in column.runs)) for column in columns],
         "validation curve": _curves([_scores(column.first) for column in columns], width),
         "loss curve": _curves([_losses(column.first) for column in columns], width),
     }
@@ -209,11 +209,6 @@ def _mean(values: Sequence[float | None], digits: int) -> str:
     if found is None:
         return "–"
     return plus_minus(found, digits) if len(values) > 1 else written(found["mean"], digits)
-
-
-def _average(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _ms(seconds: float | None) -> float | None:

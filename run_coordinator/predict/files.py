@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +19,7 @@ from siafu import outputs
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import NONE, TEST, TRAIN, VAL, Target
 from siafu.kernels import functions
+from siafu.run_files import draft_of
 from siafu.sparse import Array
 
 #: What the roles of vertices are called.
@@ -217,19 +217,12 @@ def check(out: str | Path) -> None:
         arrow()
 
 
-@contextmanager
+@contextlib.contextmanager
 def opened(out: str | Path) -> Iterator[Callable[[Sheet, Block], None]]:
     """What writes blocks to ``out``: beside it, and under its name once all is there."""
     path = Path(out)
-    beside = path.with_name(f".{path.name[:40]}.{os.getpid()}")  # 255 bytes at most, whatever the file's name
     try:
-        writer = WRITERS[path.suffix](beside)
-        try:
+        with draft_of(path) as draft, contextlib.closing(WRITERS[path.suffix](draft)) as writer:
             yield writer.write
-        finally:
-            writer.close()
-        os.replace(beside, path)
     except OSError as error:
         raise DatasetError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        beside.unlink(missing_ok=True)

@@ -14,13 +14,13 @@ from siafu.kernels.attention import (
 )
 from siafu.kernels.bags import matmul_sparse, matmul_sparse_transposed
 from siafu.kernels.coefficients import attend_given, edge_dot, edge_scores, rows_gradient, segments
-from siafu.kernels.dense import matmul, matmul_bf16, matmul_bf16_transposed, matmul_doubles, matmul_transposed
+from siafu.kernels.dense import matmul, matmul_doubles, matmul_transposed
 from siafu.kernels.dropout import EdgeDropout, dropped
 from siafu.kernels.gather import gather
 from siafu.kernels.library import VERSION, isa
-from siafu.kernels.limits import read_rows, triad
 from siafu.kernels.passes import bias_relu, column_sums, relu_backward, softmax_cross_entropy
-from siafu.kernels.rows import Table, from_bfloat16, to_bfloat16
+from siafu.kernels.rows import Table, to_bfloat16
+from siafu.ops import from_bfloat16
 
 #: The instruction set in use: avx512bf16, avx512, avx2, neon or scalar; "numpy" without a compiled library.
 ISA: Final = isa()
@@ -43,18 +43,14 @@ __all__ = [
     "from_bfloat16",
     "gather",
     "matmul",
-    "matmul_bf16",
-    "matmul_bf16_transposed",
     "matmul_doubles",
     "matmul_sparse",
     "matmul_sparse_transposed",
     "matmul_transposed",
-    "read_rows",
     "relu_backward",
     "rows_gradient",
     "segments",
     "softmax_cross_entropy",
     "target_gradient",
     "to_bfloat16",
-    "triad",
 ]

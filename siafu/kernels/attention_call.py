@@ -11,8 +11,7 @@ from siafu.kernels.dropout import EdgeDropout
 from siafu.kernels.gather import BAD_EDGES
 from siafu.kernels.library import LIBRARY
 from siafu.kernels.records import Records, check
-from siafu.kernels.rows import from_bfloat16
-from siafu.ops import dropout_threshold
+from siafu.ops import dropout_threshold, from_bfloat16
 from siafu.sparse import Array, Edges
 
 ATTEND, BACKWARD = range(2)  # attention.hpp: Mode

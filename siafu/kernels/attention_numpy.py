@@ -36,14 +36,6 @@ class _Block:
         before = first - int(edges.indptr[start]) + (begin - start) * add_self
         self.edges = slice(before, before + int(self.indptr[-1]))  # in the range
         self.row = np.repeat(np.arange(end - begin), counts)
-        self.filled = np.flatnonzero(counts)
-
-    def reduce(self, function: np.ufunc, values: Array, empty: float) -> Array:
-        """Of each row's edges: [edges, heads] -> [rows, heads]."""
-        out = np.full((len(self.indptr) - 1, values.shape[1]), empty, values.dtype)
-        if len(self.filled):
-            out[self.filled] = function.reduceat(values, self.indptr[:-1][self.filled], axis=0)
-        return out
 
     def gather(self, weight: Array, rows: Array) -> Array:
         """Rows [N, heads * width] of the columns, summed with weight [edges, heads]."""
@@ -86,19 +78,10 @@ def attend(
     """Z, log_total, leaned and leaned_total of the rows: see ``siafu.kernels.attention``."""
     made = _nothing(stop - start, T, s.shape[1])
     for block in _blocks(edges, start, stop, add_self):
-        score = t[block.place][block.row] + s[block.columns]  # [edges, heads]
-        lean = ops.either(score < 0, slope, 1, T.dtype)
-        score *= lean
-        best = block.reduce(np.maximum, score, 0.0)
-        alpha = functions.exp(score - best[block.row])
-        if block.weight is not None:
-            alpha *= block.weight[:, None]
-        total = block.reduce(np.add, alpha, 0.0)
-        some = total > 0
-        divisor = np.where(some, total, 1)
-        alpha /= divisor[block.row]
-        made[1][block.place] = np.where(some, best + functions.log(divisor), np.inf)
-        _sum_up(made, block, alpha, lean, T, dropout)
+        signed, made[1][block.place] = ops.segment_softmax(
+            s[block.columns], t[block.place], block.indptr, slope, block.weight, functions
+        )
+        _sum_up(made, block, signed, slope, T, dropout)
     return made
 
 
@@ -115,9 +98,7 @@ def attend_given(
     """``attend`` with signed coefficients [edges of the range, heads]; log_total is not made."""
     made = _nothing(stop - start, T, alpha.shape[1])
     for block in _blocks(edges, start, stop, add_self):
-        signed = alpha[block.edges].astype(T.dtype, copy=False)
-        lean = ops.either(signed < 0, slope, 1, T.dtype)
-        _sum_up(made, block, np.abs(signed), lean, T, dropout)
+        _sum_up(made, block, alpha[block.edges].astype(T.dtype, copy=False), slope, T, dropout)
     return made
 
 
@@ -129,15 +110,17 @@ def _nothing(k: int, T: Array, heads: int) -> tuple[Array, Array, Array, Array]:
 def _sum_up(
     made: tuple[Array, Array, Array, Array],
     block: _Block,
-    alpha: Array,
-    lean: Array,
+    signed: Array,
+    slope: float,
     T: Array,
     dropout: EdgeDropout | None,
 ) -> None:
+    """Of signed coefficients: negative where LeakyReLU was."""
+    alpha, lean = np.abs(signed), ops.either(signed < 0, slope, 1, T.dtype)
     kept = block.kept(alpha, dropout, forward=True)
     made[0][block.place] = block.gather(kept, T)
     made[2][block.place] = block.gather(kept * lean, T)
-    made[3][block.place] = block.reduce(np.add, alpha * lean, 0.0)
+    made[3][block.place] = ops.sum_segments(alpha * lean, block.indptr)
 
 
 # --- backward -------------------------------------------------------------------------------------------------------
@@ -167,7 +150,7 @@ def backward(
         kept = block.kept(alpha, dropout, forward=False)
         dT[block.place] = block.gather(kept, dZ)
         ds[block.place] = functions.dots(T[block.place], block.gather(kept * lean, dZ), s.shape[1])
-        ds[block.place] -= block.reduce(np.add, alpha * lean * delta[block.columns], 0.0)
+        ds[block.place] -= ops.sum_segments(alpha * lean * delta[block.columns], block.indptr)
     return dT, ds
 
 

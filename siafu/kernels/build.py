@@ -65,35 +65,9 @@ FLAGS = [
     "-Wno-psabi",  # vectors wider than the processor's are passed between inlined functions alone
     "-g0",
 ]
-X86 = {
-    "scalar": [],
-    "avx2": ["-mavx2", "-mfma", "-mf16c", "-mbmi2"],
-    "avx512": [
-        "-mavx512f",
-        "-mavx512bw",
-        "-mavx512vl",
-        "-mavx512dq",
-        "-mavx512cd",
-        "-mavx2",
-        "-mfma",
-        "-mf16c",
-        "-mbmi2",
-        "-mprefer-vector-width=512",
-    ],
-    "avx512bf16": [
-        "-mavx512bf16",
-        "-mavx512f",
-        "-mavx512bw",
-        "-mavx512vl",
-        "-mavx512dq",
-        "-mavx512cd",
-        "-mavx2",
-        "-mfma",
-        "-mf16c",
-        "-mbmi2",
-        "-mprefer-vector-width=512",
-    ],
-}
+_AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
+_AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512cd", *_AVX2, "-mprefer-vector-width=512"]
+X86 = {"scalar": [], "avx2": _AVX2, "avx512": _AVX512, "avx512bf16": ["-mavx512bf16", *_AVX512]}
 #: By the number that siafu/kernels/src/isa.hpp gives them.
 ISAS = ("scalar", "neon", "avx2", "avx512", "avx512bf16")
 #: Where nothing is multiplied in bfloat16, one set's functions are the other's.

@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from siafu import ops
 from siafu.kernels.library import LIBRARY
 
 Array = npt.NDArray[Any]
@@ -65,38 +66,13 @@ def matmul(
     add: bool = False,
     threads: int = 1,
 ) -> Array:
-    """``relu(X W + bias)`` of float32 X ``[n, K]`` and W ``[K, N]`` in ``out`` ``[n, N]``; ``add``: onto what it holds.
+    """``relu(X W + bias)`` of X ``[n, K]`` and W ``[K, N]`` in ``out`` ``[n, N]``; ``add``: onto what it holds.
+
+    All are float32; or X is bfloat16's bits in uint16, and W is rounded to bfloat16.
 
     Raises ValueError for an operand of another shape, dtype or order in memory.
     """
-    return _matmul(X, W, FLOAT32, bias, relu, out, add, threads)
-
-
-def matmul_bf16(
-    X: Array,
-    W: Array,
-    *,
-    bias: Array | None = None,
-    relu: bool = False,
-    out: Array | None = None,
-    add: bool = False,
-    threads: int = 1,
-) -> Array:
-    """``matmul`` of bfloat16 X, uint16 ``[n, K]``. W is float32, and rounded to bfloat16; out is float32."""
-    return _matmul(X, W, BFLOAT16, bias, relu, out, add, threads)
-
-
-def _matmul(
-    X: Array,
-    W: Array,
-    dtype: np.dtype[Any],
-    bias: Array | None,
-    relu: bool,
-    out: Array | None,
-    add: bool,
-    threads: int,
-) -> Array:
-    _check("X", X, (dtype,))
+    _check("X", X, (FLOAT32, BFLOAT16))
     W = np.ascontiguousarray(W)  # small, and often a transpose
     _check("W", W, (FLOAT32,), (X.shape[1], None))
     out = _room(out, add, (len(X), W.shape[1]))
@@ -130,31 +106,13 @@ def _matmul_numpy(X: Array, W: Array, bias: Array | None, relu: bool, out: Array
 
 
 def matmul_transposed(X: Array, D: Array, *, out: Array | None = None, add: bool = False, threads: int = 1) -> Array:
-    """``Xᵀ D`` of float32 X ``[n, K]`` and D ``[n, N]`` in ``out`` ``[K, N]``; ``add``: onto what it holds.
+    """``Xᵀ D`` of X ``[n, K]`` and D ``[n, N]`` in float32 ``out`` ``[K, N]``; ``add``: onto what it holds. Both are
+    float32; or X is bfloat16's bits in uint16, and D the same, or float32 and rounded.
 
     Ranges of rows are summed apart, then in their order. Raises ValueError as ``matmul`` does.
     """
-    return _matmul_transposed(X, D, FLOAT32, (FLOAT32,), out, add, threads)
-
-
-def matmul_bf16_transposed(
-    X: Array, D: Array, *, out: Array | None = None, add: bool = False, threads: int = 1
-) -> Array:
-    """``matmul_transposed`` of bfloat16 X, uint16 ``[n, K]``. D is bfloat16, or float32 and rounded; out is float32."""
-    return _matmul_transposed(X, D, BFLOAT16, (FLOAT32, BFLOAT16), out, add, threads)
-
-
-def _matmul_transposed(
-    X: Array,
-    D: Array,
-    dtype: np.dtype[Any],
-    dtypes_of_D: tuple[np.dtype[Any], ...],
-    out: Array | None,
-    add: bool,
-    threads: int,
-) -> Array:
-    _check("X", X, (dtype,))
-    _check("D", D, dtypes_of_D, (len(X), None))
+    _check("X", X, (FLOAT32, BFLOAT16))
+    _check("D", D, (FLOAT32, BFLOAT16) if X.dtype == BFLOAT16 else (FLOAT32,), (len(X), None))
     out = _room(out, add, (X.shape[1], D.shape[1]))
     if LIBRARY is None or not len(X):
         return _matmul_transposed_numpy(X, D, out, add)
@@ -268,12 +226,9 @@ def _blocks(X: Array) -> Iterator[slice]:
 
 
 def _float(X: Array) -> Array:
-    return X if X.dtype == FLOAT32 else (X.astype(np.uint32) << 16).view(np.float32)
+    return X if X.dtype == FLOAT32 else ops.from_bfloat16(X)
 
 
 def _rounded(X: Array) -> Array:
-    """float32 rounded to the nearest bfloat16, ties to even; NaN stays NaN."""
-    bits = np.ascontiguousarray(X).view(np.uint32)
-    nearest = bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))
-    kept = np.where(np.isnan(X), bits | np.uint32(0x400000), nearest)
-    return np.asarray((kept & np.uint32(0xFFFF0000)).view(np.float32))
+    """float32 rounded to the nearest bfloat16."""
+    return ops.from_bfloat16(ops.to_bfloat16(X))

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from siafu import ops
 from siafu.kernels import csr
 from siafu.sparse import Array, Edges
 
@@ -18,23 +19,10 @@ VALUES = 1 << 24  # of rows that are widened at a time
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def to_bfloat16(rows: Array) -> Array:
-    """uint16 of the same shape: the upper half of each float32, rounded to the nearest, ties to even."""
-    bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
-    rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(16)
-    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
-    nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
-    return np.where(nan, quiet, rounded).astype(np.uint16)
-
-
-def from_bfloat16(bits: Array) -> Array:
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
 def widened(values: Array, dtype: str) -> Array:
     """Stored values as the float32 (float64) that sums are made of."""
     if dtype == "bfloat16":
-        return from_bfloat16(values)
+        return ops.from_bfloat16(values)
     return values.astype(np.float64 if dtype == "float64" else np.float32, copy=False)
 
 
@@ -47,7 +35,7 @@ def write(tiles: Array, dtype: str, place: slice | Array, rows: Array, scale: Ar
         if scale is not None:
             part = part * scale[:, None]
         with np.errstate(over="ignore"):  # what float16 cannot hold becomes inf, as it does in the compiled kernel
-            stored = to_bfloat16(part) if dtype == "bfloat16" else part.astype(tiles.dtype, copy=False)
+            stored = ops.to_bfloat16(part) if dtype == "bfloat16" else part.astype(tiles.dtype, copy=False)
         tiles[number, place, : part.shape[1]] = stored
 
 
@@ -107,11 +95,3 @@ def _product(edges: Edges, start: int, stop: int, X: Array, G: Array | None) -> 
     counted = np.concatenate([[0], np.cumsum(local)])[indptr]
     others = csr.multiply(indptr - counted, indices[~local] - np.int32(len(X)), weight[~local], G)
     return csr.multiply(counted, indices[local], weight[local], X) + others
-
-
-def read_rows(indices: Array, rows: Array) -> float:
-    """Reads the row of every index. Returns their sum, so that nobody skips the reading."""
-    total = 0.0
-    for first in range(0, len(indices), EDGES // 64):
-        total += float(rows[indices[first : first + EDGES // 64]].sum(dtype=np.float64))
-    return total

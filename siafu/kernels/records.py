@@ -7,7 +7,8 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from siafu.kernels.caches import L3_BYTES
-from siafu.kernels.rows import LINE_BYTES, from_bfloat16, huge_zeros, to_bfloat16
+from siafu.kernels.rows import LINE_BYTES, huge_zeros, to_bfloat16
+from siafu.ops import from_bfloat16
 from siafu.sparse import Array
 
 Dtype = Literal["float32", "bfloat16", "float64"]

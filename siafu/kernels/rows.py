@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from siafu import ops
 from siafu.kernels import fallback
 from siafu.kernels.caches import L3_BYTES
 from siafu.kernels.library import LIBRARY
@@ -175,7 +176,7 @@ def to_bfloat16(rows: Array, out: Array | None = None) -> npt.NDArray[np.uint16]
     stays nan. Into ``out`` if given."""
     rows = np.asarray(rows, np.float32)
     if LIBRARY is None or rows.ndim != 2 or not rows.size or rows.strides[1] != rows.itemsize:
-        bits = fallback.to_bfloat16(rows)
+        bits = ops.to_bfloat16(rows)
         if out is None:
             return bits
         out[...] = bits
@@ -195,11 +196,6 @@ def to_bfloat16(rows: Array, out: Array | None = None) -> npt.NDArray[np.uint16]
     )
     LIBRARY.siafu_pack(ctypes.byref(call))
     return out
-
-
-def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """The float32 of which these are the upper half; exact."""
-    return fallback.from_bfloat16(bits)
 
 
 def row_bytes(num_rows: int, width: int, itemsize: int) -> int:

@@ -36,6 +36,9 @@ MODELS = {
     "rgcn": "siafu.models.rgcn:RGCN",
 }
 
+Arrays = Mapping[str, Array]  # by the names of slots, or of weights
+SlotRows = Mapping[str, Rows]  # by the names of slots
+
 #: What makes any model one that predicts edges.
 LINKS = "siafu.models.link_prediction:Links"
 
@@ -224,13 +227,7 @@ class TensorOps(Protocol):
     ) -> tuple[Array, Array]: ...
 
     def segment_softmax_backward(
-        self,
-        halves: Array,
-        source: Array,
-        products: Array,
-        indptr: Array,
-        slope: float,
-        weight: Array | None = None,
+        self, halves: Array, source: Array, products: Array, indptr: Array, slope: float, weight: Array | None = None
     ) -> tuple[Array, Array]: ...
 
 
@@ -261,9 +258,7 @@ class Model(Protocol):
         """Whether ``train.weight_decay_rest`` is its weight decay: the paper's authors
         decay some weights only, or less."""
 
-    def run(
-        self, step: Step, rows: Mapping[str, Any], weights: Mapping[str, Array], *, epoch: int, lane: Lane
-    ) -> Output:
+    def run(self, step: Step, rows: Mapping[str, Any], weights: Arrays, *, epoch: int, lane: Lane) -> Output:
         """One tensor step on any rows. ``weights`` holds at least the parameters whose stage is ``step.layer``.
 
         Besides the step's slots, ``rows`` may hold ``vertex`` (int64 [n], global ids: needed with dropout), ``label``

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from siafu.models import ModelSpec, TensorOps
+from siafu.models import Arrays, ModelSpec, TensorOps
 from siafu.sparse import Array, Rows
 
 
@@ -48,7 +47,7 @@ class Dense:
         weights = {f"{self.layer}.{self.weight}": first_weight(self.spec, self.layer, self.number, fan_in, fan_out)}
         return weights | ({f"{self.layer}.{self.bias}": np.zeros(fan_out, self.spec.dtype)} if self.spec.bias else {})
 
-    def forward(self, X: Rows, weights: Mapping[str, Array]) -> Array:
+    def forward(self, X: Rows, weights: Arrays) -> Array:
         """Y, a fresh array."""
         Y = self.ops.matmul(X, weights[f"{self.layer}.{self.weight}"])
         if self.spec.bias:
@@ -61,7 +60,7 @@ class Dense:
         if self.spec.bias:
             gradients[f"{self.layer}.{self.bias}"] = self.ops.column_sums(dY)
 
-    def backward(self, X: Rows, dY: Array, weights: Mapping[str, Array], gradients: dict[str, Array]) -> Array:
+    def backward(self, X: Rows, dY: Array, weights: Arrays, gradients: dict[str, Array]) -> Array:
         """dX = dY Wᵀ; dW and db into ``gradients``."""
         self.learn(X, dY, gradients)
         return self.ops.matmul(dY, weights[f"{self.layer}.{self.weight}"].T)
@@ -98,21 +97,14 @@ class Activation:
         ones = np.ones(width, self.spec.dtype)
         return {f"{self.layer}.gain": ones, f"{self.layer}.shift": np.zeros_like(ones)}
 
-    def forward(self, P: Array, weights: Mapping[str, Array], drop: Drop) -> dict[str, Array]:
+    def forward(self, P: Array, weights: Arrays, drop: Drop) -> dict[str, Array]:
         """What it ``saves``. P must be a fresh array: H may take its place."""
         N = self._norm(P, weights)
         H = self.ops.activate(N, self.spec.activation, out=N if self._by_itself or self.norm else None)
         H = H if self.key is None else np.asarray(drop(H, self.key))
         return {self.slot: H} if self._by_itself else {self.slot: H, self.before: P}
 
-    def backward(
-        self,
-        dH: Array,
-        saved: Mapping[str, Array],
-        weights: Mapping[str, Array],
-        drop: Drop,
-        gradients: dict[str, Array],
-    ) -> Array:
+    def backward(self, dH: Array, saved: Arrays, weights: Arrays, drop: Drop, gradients: dict[str, Array]) -> Array:
         """dP; puts the gradients of its parameters into ``gradients``."""
         dN = dH if self.key is None else np.asarray(drop(dH, self.key))
         if self._by_itself:
@@ -124,5 +116,5 @@ class Activation:
             gradients |= {f"{self.layer}.gain": dgain, f"{self.layer}.shift": dshift}
         return dP
 
-    def _norm(self, P: Array, weights: Mapping[str, Array]) -> Array:
+    def _norm(self, P: Array, weights: Arrays) -> Array:
         return self.ops.layer_norm(P, *(weights[f"{self.layer}.{w}"] for w in ("gain", "shift"))) if self.norm else P

@@ -29,7 +29,7 @@ import numpy as np
 
 from siafu import ops as numpy_ops
 from siafu.errors import ConfigError
-from siafu.models import ModelSpec, Output, TensorOps
+from siafu.models import Arrays, ModelSpec, Output, SlotRows, TensorOps
 from siafu.models.dense import first_weight, uniform
 from siafu.models.staged import FEATURES, Dropout, Gathered, Stage, Staged
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows
@@ -164,9 +164,7 @@ class GAT(Staged):
 
     # --- ApplyVertex --------------------------------------------------------------------------------------------------
 
-    def forward(
-        self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
-    ) -> tuple[dict[str, Array], Entered]:
+    def forward(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> tuple[dict[str, Array], Entered]:
         entered = self.recall(stage, rows, weights, drop)
         if stage == self.last:
             return {f"H{stage}": entered.P}, entered
@@ -180,7 +178,7 @@ class GAT(Staged):
             made[f"R{stage}"] = self.ops.matmul(X, weights[name]) if name in weights else self._dense(X)
         return made, entered
 
-    def recall(self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> Entered:
+    def recall(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> Entered:
         """The stage as far as its products."""
         if stage == 0:
             return Entered(NOTHING, NOTHING, drop(rows[FEATURES], 0))
@@ -199,13 +197,7 @@ class GAT(Staged):
         return Entered(P, N, drop(self.ops.activate(N, self.spec.activation), stage))
 
     def backward(
-        self,
-        stage: int,
-        saved: Entered,
-        d: Mapping[str, Array],
-        rows: Mapping[str, Rows],
-        weights: Mapping[str, Array],
-        drop: Dropout,
+        self, stage: int, saved: Entered, d: Arrays, rows: SlotRows, weights: Arrays, drop: Dropout
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         if stage == self.last:
             return self._left(stage, d[f"H{stage}"], {}, weights)
@@ -219,9 +211,7 @@ class GAT(Staged):
             gradients |= {f"{layer}.gain": dgain, f"{layer}.shift": dshift}
         return self._left(stage, dP, gradients, weights)
 
-    def _transformed_back(
-        self, stage: int, X: Rows, d: Mapping[str, Array], weights: Mapping[str, Array]
-    ) -> tuple[Array, dict[str, Array]]:
+    def _transformed_back(self, stage: int, X: Rows, d: Arrays, weights: Arrays) -> tuple[Array, dict[str, Array]]:
         """dX, empty in the first stage; and the gradients of the layer's weights, without another look at T: Xᵀ ds says
         all that da_source wants of it."""
         W, heads = weights[f"{stage}.weight"], self.heads(stage)
@@ -244,7 +234,7 @@ class GAT(Staged):
         return dX, gradients
 
     def _left(
-        self, stage: int, dP: Array, gradients: dict[str, Array], weights: Mapping[str, Array]
+        self, stage: int, dP: Array, gradients: dict[str, Array], weights: Arrays
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """The stage's inputs have this gradient of their sum."""
         layer = stage - 1
@@ -258,7 +248,7 @@ class GAT(Staged):
     def _dense(self, X: Rows) -> Array:
         return np.asarray(numpy_ops.real(X.dense() if isinstance(X, SparseRows) else X, self.dtype))
 
-    def _attention(self, layer: int, weights: Mapping[str, Array]) -> Array:
+    def _attention(self, layer: int, weights: Arrays) -> Array:
         """a_source and a_target as a matrix [K D, 2 K], so that all heads' products are one: T A = [s t]."""
         heads, columns = self.heads(layer), self.columns(layer)
         A = np.zeros((heads, columns // heads, 2 * heads), self.dtype)
@@ -269,9 +259,7 @@ class GAT(Staged):
 
     # --- ApplyEdge ----------------------------------------------------------------------------------------------------
 
-    def run(
-        self, step: Step, rows: Mapping[str, Any], weights: Mapping[str, Array], *, epoch: int, lane: Lane
-    ) -> Output:
+    def run(self, step: Step, rows: Mapping[str, Any], weights: Arrays, *, epoch: int, lane: Lane) -> Output:
         if step.kind is Kind.AE:
             return self._apply_edge(step.layer, rows)
         if step.kind is Kind.AE_B:

@@ -15,7 +15,6 @@ Shapes: R, H_l and S_l [n, F], W_l [F, F] for l = 1..L. Dropout stands where the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,10 @@ import numpy as np
 from siafu import ops as numpy_ops
 from siafu.errors import ConfigError
 from siafu.kernels.functions import log
-from siafu.models import ModelSpec, TensorOps
+from siafu.models import Arrays, ModelSpec, SlotRows, TensorOps
 from siafu.models.dense import Activation, Dense, first_weight
 from siafu.models.staged import FEATURES, Dropout, Gathered, Stage, Staged
-from siafu.sparse import Array, Rows
+from siafu.sparse import Array
 
 
 class GCNII(Staged):
@@ -87,7 +86,7 @@ class GCNII(Staged):
     # --- stages -----------------------------------------------------------------------------------------------------
 
     def forward(
-        self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
+        self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         if stage == 0:
             saved = self.activations[0].forward(self.first.forward(rows[FEATURES], weights), weights, drop)
@@ -104,13 +103,7 @@ class GCNII(Staged):
         return {self.output: logits}, saved | {self.output: logits}
 
     def backward(
-        self,
-        stage: int,
-        saved: Any,
-        d: Mapping[str, Array],
-        rows: Mapping[str, Rows],
-        weights: Mapping[str, Array],
-        drop: Dropout,
+        self, stage: int, saved: Any, d: Arrays, rows: SlotRows, weights: Arrays, drop: Dropout
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         gradients: dict[str, Array] = {}
         if stage == 0:

@@ -13,17 +13,16 @@ all vertices in the middle of a step. Rows are gathered before they are transfor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from siafu import ops as numpy_ops
-from siafu.models import ModelSpec, TensorOps
+from siafu.models import Arrays, ModelSpec, SlotRows, TensorOps
 from siafu.models.dense import Activation, Dense
 from siafu.models.layered import Layered, Term
 from siafu.models.staged import Dropout, Gathered
-from siafu.sparse import Array, Rows
+from siafu.sparse import Array
 
 
 class GIN(Layered):
@@ -62,10 +61,10 @@ class GIN(Layered):
         slots, own = super().reads(layer), f"H{layer}"
         return (*slots, own) if self._adds_own(layer) or self.spec.residual else slots
 
-    def _own(self, layer: int, weights: Mapping[str, Array]) -> Array | float:
+    def _own(self, layer: int, weights: Arrays) -> Array | float:
         return 1 + (weights[f"{layer}.eps"] if self.spec.train_eps else self.spec.eps)
 
-    def combine(self, layer: int, rows: Mapping[str, Rows], weights: Mapping[str, Array]) -> Array:
+    def combine(self, layer: int, rows: SlotRows, weights: Arrays) -> Array:
         P = super().combine(layer, rows, weights)
         if self._adds_own(layer):
             W = (self._own(layer, weights) * weights[f"{layer}.weight"]).astype(self.dtype, copy=False)
@@ -73,12 +72,7 @@ class GIN(Layered):
         return P
 
     def combine_backward(
-        self,
-        layer: int,
-        dP: Array,
-        rows: Mapping[str, Rows],
-        weights: Mapping[str, Array],
-        gradients: dict[str, Array],
+        self, layer: int, dP: Array, rows: SlotRows, weights: Arrays, gradients: dict[str, Array]
     ) -> dict[str, Array]:
         d = super().combine_backward(layer, dP, rows, weights, gradients)
         if not self._adds_own(layer):
@@ -109,9 +103,7 @@ class GIN(Layered):
     def saves(self, layer: int) -> tuple[str, ...]:
         return (*self.inner[layer].saves, *super().saves(layer))
 
-    def update(
-        self, layer: int, P: Array, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
-    ) -> dict[str, Array]:
+    def update(self, layer: int, P: Array, rows: SlotRows, weights: Arrays, drop: Dropout) -> dict[str, Array]:
         saved = self.inner[layer].forward(P, weights, drop)
         Q = self.second[layer].forward(saved[f"U{layer}"], weights)
         if self.spec.residual:
@@ -122,9 +114,9 @@ class GIN(Layered):
         self,
         layer: int,
         dH: Array,
-        saved: Mapping[str, Array],
-        rows: Mapping[str, Rows],
-        weights: Mapping[str, Array],
+        saved: Arrays,
+        rows: SlotRows,
+        weights: Arrays,
         drop: Dropout,
         gradients: dict[str, Array],
     ) -> tuple[Array, dict[str, Array]]:
@@ -141,7 +133,7 @@ class GIN(Layered):
         fan_in, fan_out = self.shape(layer)
         return self.residuals[layer] if fan_in != fan_out else None
 
-    def _add_residual(self, layer: int, Q: Array, rows: Mapping[str, Rows], weights: Mapping[str, Array]) -> None:
+    def _add_residual(self, layer: int, Q: Array, rows: SlotRows, weights: Arrays) -> None:
         H, mapped = rows[f"H{layer}"], self._mapped(layer)
         if mapped is not None:
             Q += mapped.forward(H, weights)
@@ -149,12 +141,7 @@ class GIN(Layered):
             Q += numpy_ops.real(H if isinstance(H, np.ndarray) else H.dense(), self.dtype)
 
     def _residual_backward(
-        self,
-        layer: int,
-        dQ: Array,
-        rows: Mapping[str, Rows],
-        weights: Mapping[str, Array],
-        gradients: dict[str, Array],
+        self, layer: int, dQ: Array, rows: SlotRows, weights: Arrays, gradients: dict[str, Array]
     ) -> dict[str, Array]:
         """dH by slot; none of features."""
         mapped = self._mapped(layer)

@@ -23,16 +23,15 @@ dense layer behind: logits = J W + b.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from siafu import ops as numpy_ops
-from siafu.models import ModelSpec, TensorOps, jump
+from siafu.models import Arrays, ModelSpec, SlotRows, TensorOps, jump
 from siafu.models.dense import Activation, Dense, first_weight
 from siafu.models.staged import Dropout, Gathered, Stage, Staged
-from siafu.sparse import Array, Rows
+from siafu.sparse import Array
 from siafu.tasks import Lane
 
 
@@ -173,7 +172,7 @@ class Layered(Staged):
     # --- stages ---------------------------------------------------------------------------------------------------
 
     def forward(
-        self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
+        self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         saved = self.update(stage, self.combine(stage, rows, weights), rows, weights, drop)
         H = saved[f"H{stage + 1}"]  # [n, F_out]
@@ -185,18 +184,12 @@ class Layered(Staged):
             made[self.logits] = saved[self.logits] = self.joined.forward(J, weights)
         return made, saved
 
-    def again(self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> Any:
+    def again(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> Any:
         """Without what the next layer is given, which backward does not read."""
         return self.update(stage, self.combine(stage, rows, weights), rows, weights, drop)
 
     def backward(
-        self,
-        stage: int,
-        saved: Any,
-        d: Mapping[str, Array],
-        rows: Mapping[str, Rows],
-        weights: Mapping[str, Array],
-        drop: Dropout,
+        self, stage: int, saved: Any, d: Arrays, rows: SlotRows, weights: Arrays, drop: Dropout
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         H, gradients, inputs = saved[f"H{stage + 1}"], dict[str, Array](), dict[str, Array]()
         if stage == self.last and self.jumps:
@@ -212,9 +205,7 @@ class Layered(Staged):
             inputs[slot] = inputs[slot] + dX if slot in inputs else dX
         return inputs, gradients
 
-    def _next_gradient(
-        self, layer: int, H: Array, d: Mapping[str, Array], weights: Mapping[str, Array], gradients: dict[str, Array]
-    ) -> Array:
+    def _next_gradient(self, layer: int, H: Array, d: Arrays, weights: Arrays, gradients: dict[str, Array]) -> Array:
         """dH_l: as it was gathered, or through the weights of a narrow layer, whose gradients are taken here."""
         dH: Array | None = None
         for slot, weight in self._transforms(layer):
@@ -224,7 +215,7 @@ class Layered(Staged):
             return d[f"H{layer}"]
         return dH + d[f"H{layer}"] if self.jumps else dH
 
-    def combine(self, layer: int, rows: Mapping[str, Rows], weights: Mapping[str, Array]) -> Array:
+    def combine(self, layer: int, rows: SlotRows, weights: Arrays) -> Array:
         """P_l, a fresh array."""
         P: Array | None = None
         if self.is_narrow(layer):
@@ -243,12 +234,7 @@ class Layered(Staged):
         return P
 
     def combine_backward(
-        self,
-        layer: int,
-        dP: Array,
-        rows: Mapping[str, Rows],
-        weights: Mapping[str, Array],
-        gradients: dict[str, Array],
+        self, layer: int, dP: Array, rows: SlotRows, weights: Arrays, gradients: dict[str, Array]
     ) -> dict[str, Array]:
         """dX_t by slot, but for features; dW_t and db."""
         if self.spec.bias:
@@ -267,9 +253,7 @@ class Layered(Staged):
         """What ``update`` saves of a layer."""
         return (self.logits,) if self._is_output(layer) else self.activations[layer].saves
 
-    def update(
-        self, layer: int, P: Array, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
-    ) -> dict[str, Array]:
+    def update(self, layer: int, P: Array, rows: SlotRows, weights: Arrays, drop: Dropout) -> dict[str, Array]:
         """H_{l+1} from P_l, which may go, and what backward needs, by slot."""
         return {self.logits: P} if self._is_output(layer) else self.activations[layer].forward(P, weights, drop)
 
@@ -277,9 +261,9 @@ class Layered(Staged):
         self,
         layer: int,
         dH: Array,
-        saved: Mapping[str, Array],
-        rows: Mapping[str, Rows],
-        weights: Mapping[str, Array],
+        saved: Arrays,
+        rows: SlotRows,
+        weights: Arrays,
         drop: Dropout,
         gradients: dict[str, Array],
     ) -> tuple[Array, dict[str, Array]]:
@@ -288,5 +272,5 @@ class Layered(Staged):
             return dH, {}
         return self.activations[layer].backward(dH, saved, weights, drop, gradients), {}
 
-    def _hidden(self, rows: Mapping[str, Rows], H: Array) -> list[Array]:
+    def _hidden(self, rows: SlotRows, H: Array) -> list[Array]:
         return [*(np.asarray(rows[f"H{layer}"]) for layer in range(1, self.num_layers)), H]

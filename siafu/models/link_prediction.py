@@ -24,7 +24,7 @@ import numpy as np
 
 from siafu import ops as numpy_ops
 from siafu.errors import ConfigError
-from siafu.models import Model, Output
+from siafu.models import Arrays, Model, Output
 from siafu.models.dense import Dense
 from siafu.models.staged import Staged
 from siafu.sparse import Array, EdgeRows
@@ -89,9 +89,7 @@ class Links:
     def rest(self, parameter: str) -> bool:
         return not parameter.startswith(f"{self.number}.decoder") and self.encoder.rest(parameter)
 
-    def run(
-        self, step: Step, rows: Mapping[str, Any], weights: Mapping[str, Array], *, epoch: int, lane: Lane
-    ) -> Output:
+    def run(self, step: Step, rows: Mapping[str, Any], weights: Arrays, *, epoch: int, lane: Lane) -> Output:
         if step.kind is not Kind.AE or step.layer != self.number:
             return self.encoder.run(step, rows, weights, epoch=epoch, lane=lane)
         others = rows[f"E{self.slot}"]
@@ -105,14 +103,14 @@ class Links:
 
     # --- pairs ------------------------------------------------------------------------------------------------------
 
-    def _scored(self, own: Array, other: Array, weights: Mapping[str, Array]) -> tuple[Array, Array]:
+    def _scored(self, own: Array, other: Array, weights: Arrays) -> tuple[Array, Array]:
         """Scores [m, 1], and what the MLP's last layer reads, [m, F]; empty with decoder dot."""
         if self.spec.decoder == "dot":
             return self.ops.dots(own, other)[:, None], own[:0]
         U = self.ops.activate(self.inner.forward(own * other, weights), "relu")
         return self.outer.forward(U, weights), U
 
-    def _learnt(self, own: Array, others: EdgeRows, true: Array, weights: Mapping[str, Array]) -> Output:
+    def _learnt(self, own: Array, others: EdgeRows, true: Array, weights: Arrays) -> Output:
         """Half of the loss and of the decoder's gradients, all of dH."""
         other, terms = others.values, 2 * self.spec.num_train  # an edge, and about one false one for each
         scores, U = self._scored(own, other, weights)

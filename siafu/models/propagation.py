@@ -13,7 +13,6 @@ APPNP's MLP has ``model.layers`` layers; SGC has the one, and neither hidden lay
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -21,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from siafu import ops as numpy_ops
-from siafu.models import ModelSpec, TensorOps
+from siafu.models import Arrays, ModelSpec, SlotRows, TensorOps
 from siafu.models.dense import Activation, Dense
 from siafu.models.staged import FEATURES, Dropout, Gathered, Stage, Staged
-from siafu.sparse import Array, Rows
+from siafu.sparse import Array
 
 FIRST = "H1"  # Z_0's slot
 LOGITS = "H2"
@@ -89,7 +88,7 @@ class APPNP(Staged):
     # --- stages -----------------------------------------------------------------------------------------------------
 
     def forward(
-        self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
+        self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         if stage == self.last:
             logits = self.logits(np.asarray(rows[f"Z{self.spec.hops}"]), weights)
@@ -98,11 +97,11 @@ class APPNP(Staged):
         X = saved[self.activations[-1].slot] if self.activations else rows[FEATURES]
         return {FIRST: self.dense[-1].forward(X, weights)}, saved
 
-    def again(self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> Any:
+    def again(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> Any:
         """Without the last product, which backward does not read."""
         return {} if stage == self.last else self._hidden(rows, weights, drop)
 
-    def _hidden(self, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> dict[str, Array]:
+    def _hidden(self, rows: SlotRows, weights: Arrays, drop: Dropout) -> dict[str, Array]:
         """What the hidden layers give, by slot."""
         X, saved = rows[FEATURES], dict[str, Array]()
         for dense, activation in zip(self.dense, self.activations, strict=False):
@@ -111,13 +110,7 @@ class APPNP(Staged):
         return saved
 
     def backward(
-        self,
-        stage: int,
-        saved: Any,
-        d: Mapping[str, Array],
-        rows: Mapping[str, Rows],
-        weights: Mapping[str, Array],
-        drop: Dropout,
+        self, stage: int, saved: Any, d: Arrays, rows: SlotRows, weights: Arrays, drop: Dropout
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         if stage == self.last:
             return {f"Z{self.spec.hops}": d[LOGITS]}, self.logits_gradients(d[LOGITS])
@@ -128,7 +121,7 @@ class APPNP(Staged):
         self.dense[0].learn(rows[FEATURES], dY, gradients)
         return {}, gradients
 
-    def logits(self, Z: Array, weights: Mapping[str, Array]) -> Array:
+    def logits(self, Z: Array, weights: Arrays) -> Array:
         return Z
 
     def logits_gradients(self, dlogits: Array) -> dict[str, Array]:
@@ -158,7 +151,7 @@ class SGC(APPNP):
         bias = {"1.bias": np.zeros(self.spec.num_classes, self.dtype)} if self.spec.bias else {}
         return super().init() | bias
 
-    def logits(self, Z: Array, weights: Mapping[str, Array]) -> Array:
+    def logits(self, Z: Array, weights: Arrays) -> Array:
         return Z + weights["1.bias"] if self.spec.bias else Z
 
     def logits_gradients(self, dlogits: Array) -> dict[str, Array]:

@@ -19,17 +19,16 @@ Shapes: H [n, F_in], W_r, V_b [F_in, F_out], a [R, B], Z [n, R F_in] or [n, F_ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from siafu import ops as numpy_ops
 from siafu.errors import ConfigError
-from siafu.models import ModelSpec, TensorOps
+from siafu.models import Arrays, ModelSpec, SlotRows, TensorOps
 from siafu.models.dense import Activation, uniform
 from siafu.models.staged import FEATURES, Dropout, Gathered, Stage, Staged
-from siafu.sparse import Array, Rows
+from siafu.sparse import Array
 from siafu.tasks import Lane
 
 
@@ -118,7 +117,7 @@ class RGCN(Staged):
         before = what in ("own", "weight", "mix") and self.transforms_first(int(layer))
         return int(layer) + (not before)
 
-    def _relations(self, layer: int, weights: Mapping[str, Array]) -> Array:
+    def _relations(self, layer: int, weights: Arrays) -> Array:
         """W_r of every relation, [R, F_in, F_out]."""
         W = weights[f"{layer}.weight"]
         return self._combined(weights[f"{layer}.mix"], W) if self.spec.bases else W
@@ -127,7 +126,7 @@ class RGCN(Staged):
         """Sums of matrices: mix [a, b] and W [b, F_in, F_out] to [a, F_in, F_out]."""
         return self.ops.matmul(mix, W.reshape(len(W), -1)).reshape(len(mix), *W.shape[1:])
 
-    def _learnt(self, layer: int, dW: Array, weights: Mapping[str, Array], gradients: dict[str, Array]) -> None:
+    def _learnt(self, layer: int, dW: Array, weights: Arrays, gradients: dict[str, Array]) -> None:
         """From the gradients of every W_r, [R, F_in, F_out], those of what it is made of."""
         if self.spec.bases:
             V, mix = weights[f"{layer}.weight"], weights[f"{layer}.mix"]
@@ -137,9 +136,7 @@ class RGCN(Staged):
 
     # --- stages ---------------------------------------------------------------------------------------------------
 
-    def forward(
-        self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
-    ) -> tuple[dict[str, Array], Any]:
+    def forward(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> tuple[dict[str, Array], Any]:
         saved = self.again(stage, rows, weights, drop)
         if stage == self.last:
             return saved, saved
@@ -152,9 +149,7 @@ class RGCN(Staged):
             f"S{stage}": self.ops.matmul(H, weights[f"{stage}.own"]),
         }, saved
 
-    def again(
-        self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
-    ) -> dict[str, Array]:
+    def again(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> dict[str, Array]:
         """What the layer before gives, by slot; nothing in the first stage, which has none."""
         if stage == 0:
             return {}
@@ -171,13 +166,7 @@ class RGCN(Staged):
         return {f"H{stage}": P} if stage == self.last else self.activations[layer].forward(P, weights, drop)
 
     def backward(
-        self,
-        stage: int,
-        saved: Any,
-        d: Mapping[str, Array],
-        rows: Mapping[str, Rows],
-        weights: Mapping[str, Array],
-        drop: Dropout,
+        self, stage: int, saved: Any, d: Arrays, rows: SlotRows, weights: Arrays, drop: Dropout
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         gradients: dict[str, Array] = {}
         if stage == self.last or not self.transforms_first(stage):
@@ -198,7 +187,7 @@ class RGCN(Staged):
         return self._combined_back(layer, dP, rows, weights, gradients), gradients
 
     def _combined_back(
-        self, layer: int, dP: Array, rows: Mapping[str, Rows], weights: Mapping[str, Array], gradients: dict[str, Array]
+        self, layer: int, dP: Array, rows: SlotRows, weights: Arrays, gradients: dict[str, Array]
     ) -> dict[str, Array]:
         """dZ, and dH where the layer reads it; the gradients of its parameters that are used behind the gather."""
         if self.spec.bias:

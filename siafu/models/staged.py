@@ -22,8 +22,8 @@ from typing import Any, Literal
 import numpy as np
 
 from siafu import ops as numpy_ops
-from siafu.models import ModelSpec, Output, TensorOps
-from siafu.sparse import Array, Rows
+from siafu.models import Arrays, ModelSpec, Output, SlotRows, TensorOps
+from siafu.sparse import Array
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Operator, Program, Step, is_of_edges
 
 FEATURES = "H0"
@@ -101,31 +101,23 @@ class Staged:
         """The first weights, by name ``"<stage>.<what>"``."""
         raise NotImplementedError
 
-    def forward(
-        self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
-    ) -> tuple[dict[str, Array], Any]:
+    def forward(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> tuple[dict[str, Array], Any]:
         """The slots that the stage writes, and whatever ``backward`` wants of it: by
         slot, where the stage keeps some."""
         raise NotImplementedError
 
-    def recall(self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> Any:
+    def recall(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> Any:
         """What ``backward`` wants of a forward pass: as it was kept, or made again."""
         if kept := self._kept(self.stages[stage]):
             return {slot: rows[slot] for slot in kept}
         return self.again(stage, rows, weights, drop)
 
-    def again(self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> Any:
+    def again(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> Any:
         """The same as ``forward`` makes it; a model may leave out what ``backward`` does not read."""
         return self.forward(stage, rows, weights, drop)[1]
 
     def backward(
-        self,
-        stage: int,
-        saved: Any,
-        d: Mapping[str, Array],
-        rows: Mapping[str, Rows],
-        weights: Mapping[str, Array],
-        drop: Dropout,
+        self, stage: int, saved: Any, d: Arrays, rows: SlotRows, weights: Arrays, drop: Dropout
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Gradients of the slots that it reads, by slot (those of features may be left
         out), and of its weights, by name.
@@ -173,9 +165,7 @@ class Staged:
             self._parameters = list(self.init())
         return self._parameters
 
-    def run(
-        self, step: Step, rows: Mapping[str, Any], weights: Mapping[str, Array], *, epoch: int, lane: Lane
-    ) -> Output:
+    def run(self, step: Step, rows: Mapping[str, Any], weights: Arrays, *, epoch: int, lane: Lane) -> Output:
         stage = self.stages[step.layer]
         if step.fused or (step.has_gradient and self._has_loss(step.layer)):
             return self._loss(step, stage, rows, weights, epoch)
@@ -347,15 +337,11 @@ class Staged:
             return rows
         return {**rows, **{slot: drop(rows[slot], key) for slot, key in stage.drops.items()}}
 
-    def _descended(
-        self, step: Step, stage: Stage, drop: Dropout, d_in: Mapping[str, Array], gradients: dict[str, Array]
-    ) -> Output:
+    def _descended(self, step: Step, stage: Stage, drop: Dropout, d_in: Arrays, gradients: dict[str, Array]) -> Output:
         d = {slot: d_in[slot[1:]] for slot in step.writes}
         return Output(d | {f"d{s}": drop(d[f"d{s}"], key) for s, key in stage.drops.items() if f"d{s}" in d}, gradients)
 
-    def _loss(
-        self, step: Step, stage: Stage, rows: Mapping[str, Any], weights: Mapping[str, Array], epoch: int
-    ) -> Output:
+    def _loss(self, step: Step, stage: Stage, rows: Mapping[str, Any], weights: Arrays, epoch: int) -> Output:
         """The last stage, the loss and its backward, on the training rows alone: all other rows have gradient zero."""
         train = np.asarray(rows["train"])  # [n]
         is_whole = bool(train.all())  # somebody has chosen them before

@@ -6,10 +6,20 @@ from collections import Counter
 
 import pytest
 
-from gpu_baselines.schedule import bubble, drawn, split, tasks_of, timeline
+from gpu_baselines.schedule import bubble, split, tasks_of, timeline
 
 SHAPES = [(1, 1), (1, 5), (2, 1), (2, 8), (3, 4), (4, 3), (4, 16), (8, 32)]
 every_shape = pytest.mark.parametrize(("stages", "chunks"), SHAPES)
+
+
+def drawn(num_stages: int, num_chunks: int) -> str:
+    """The timeline as text: a line for each stage, a column for each tick."""
+    span = 2 * (num_stages + num_chunks - 1)
+    cells = [["."] * span for _ in range(num_stages)]
+    for tick, stage, place, way in timeline(num_stages, num_chunks):
+        cells[stage][tick] = f"{place}{'>' if way == 'forward' else '<'}"
+    width = max(len(cell) for line in cells for cell in line)
+    return "\n".join(" ".join(cell.ljust(width) for cell in line).rstrip() for line in cells)
 
 
 def test_the_timeline_of_three_stages_and_four_chunks() -> None:

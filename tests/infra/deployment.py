@@ -12,7 +12,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
@@ -102,9 +101,7 @@ class Deployment:
         until(lambda: all(self.mailbox.read(report_key(member)) for member in self.members), "reports of all agents")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for agent in self.agents.values():
             agent.terminate()
         for agent in self.agents.values():

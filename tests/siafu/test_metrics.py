@@ -54,13 +54,12 @@ def test_the_order_of_intervals_is_kept_so_that_sums_of_numbers_repeat_to_the_bi
 
 
 @pytest.mark.parametrize("target", ["classes", "labels", "numbers"])
-def test_a_split_without_vertices_does_not_occur_and_has_no_score(target: str):
+def test_a_split_without_vertices_has_no_score(target: str):
     labels = {"classes": RNG.integers(0, 3, 60), "labels": RNG.integers(0, 2, (60, 3)).astype(np.uint8)}
     outputs = RNG.normal(size=(60, 3))
     without = np.where(SPLIT == 2, 0, SPLIT).astype(np.uint8)
     tally = merged(target, outputs, labels.get(target, outputs), without)
     metric = METRICS[target]
-    assert [metric.occurs(tally, split) for split in SPLITS] == [True, False, True]
     scores = metric.scores(tally)
     assert scores["val"] is None
     assert None not in (scores["train"], scores["test"])

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from graph_server.lambdas.invoke_errors import THROTTLED
@@ -144,9 +143,7 @@ class RayLauncher:
     def __enter__(self) -> RayLauncher:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def invoke(self, payload: dict[str, Any], request_id: str) -> None:

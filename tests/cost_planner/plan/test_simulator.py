@@ -81,7 +81,6 @@ def test_threads_take_the_most_urgent_first():
 def test_one_thread_takes_the_sum_of_all():
     found = run(work=work(graph_s=0.01, tensor_s=0.02), threads=1, intervals=5)
     assert found.epoch_s == pytest.approx(5 * (GRAPH * 0.01 + TENSOR * 0.02))
-    assert found.threads_busy == pytest.approx(1.0)
     assert found.tensor_tasks == 4 * 5 * TENSOR
 
 
@@ -123,13 +122,11 @@ def test_lambdas_hide_behind_threads():
     )
     graph = 16 * GRAPH * 0.01
     assert graph <= found.epoch_s < 1.15 * graph + TENSOR * 0.01
-    assert found.environments_busy < 0.5
 
 
 def test_few_environments_are_the_limit():
     found = run(work=work(graph_s=0.001, tensor_s=0.1), threads=4, intervals=16, environments=lambdas(count=2))
     assert found.epoch_s == pytest.approx(16 * TENSOR * 0.1 / 2, rel=0.1)
-    assert found.environments_busy > 0.9
 
 
 def test_a_small_share_of_a_core_takes_longer():
@@ -140,7 +137,6 @@ def test_a_small_share_of_a_core_takes_longer():
 def test_the_servers_link_is_the_limit():
     found = run(work=work(down=1e6), link=LinkRate(1e7), intervals=8, environments=lambdas())
     assert found.epoch_s == pytest.approx(8 * TENSOR * 0.1, rel=0.05)
-    assert found.link_busy == pytest.approx(1.0, abs=0.02)
 
 
 @pytest.mark.parametrize("servers", [2, 4, 16])

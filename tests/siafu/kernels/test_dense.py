@@ -57,7 +57,7 @@ def test_product_is_that_of_float64(isa, n, K, N):
     assert error(dense.matmul(X, W), expected, size) < 4e-7
     X, W = rounded(X), rounded(W)
     expected, size = X.astype(np.float64) @ W, np.abs(X).astype(np.float64) @ np.abs(W)
-    assert error(dense.matmul_bf16(to_bfloat16(X), W), expected, size) < 4e-7
+    assert error(dense.matmul(to_bfloat16(X), W), expected, size) < 4e-7
 
 
 @pytest.mark.sampled(3)
@@ -68,22 +68,22 @@ def test_transposed_product_is_that_of_float64(isa, n, K, N):
     assert error(dense.matmul_transposed(X, D), expected, size) < 4e-7
     X, D = rounded(X), rounded(D)
     expected, size = X.T.astype(np.float64) @ D, np.abs(X).T.astype(np.float64) @ np.abs(D)
-    assert error(dense.matmul_bf16_transposed(to_bfloat16(X), D), expected, size) < 4e-7
-    assert error(dense.matmul_bf16_transposed(to_bfloat16(X), to_bfloat16(D)), expected, size) < 4e-7
+    assert error(dense.matmul_transposed(to_bfloat16(X), D), expected, size) < 4e-7
+    assert error(dense.matmul_transposed(to_bfloat16(X), to_bfloat16(D)), expected, size) < 4e-7
 
 
 def test_small_operand_is_rounded_to_the_nearest_bfloat16(isa):
     one, half_ulp = np.float32(1), np.float32(2**-8)
     W = np.array([[one + half_ulp, one + 3 * half_ulp, one + half_ulp * np.float32(1.01), -one - half_ulp]], np.float32)
     X = to_bfloat16(np.ones((3, 1), np.float32))
-    np.testing.assert_array_equal(dense.matmul_bf16(X, W)[2], [1, 1.015625, 1.0078125, -1])  # ties to even
-    np.testing.assert_array_equal(dense.matmul_bf16_transposed(X[:1], W)[0], [1, 1.015625, 1.0078125, -1])
+    np.testing.assert_array_equal(dense.matmul(X, W)[2], [1, 1.015625, 1.0078125, -1])  # ties to even
+    np.testing.assert_array_equal(dense.matmul_transposed(X[:1], W)[0], [1, 1.015625, 1.0078125, -1])
 
 
 def test_infinity_and_nan_stay_in_their_row_and_column(isa):
     X, W = float_rows(20, 41), float_rows(41, 18, 1)
     X[7, 40], X[8, 40], W[3, 17] = np.inf, np.nan, np.nan
-    for P in (dense.matmul(X, W), dense.matmul_bf16(to_bfloat16(X), W)):
+    for P in (dense.matmul(X, W), dense.matmul(to_bfloat16(X), W)):
         assert np.isnan(P[:, 17]).all()
         assert np.isinf(P[7, :17]).all()
         assert np.isnan(P[8]).all()
@@ -96,7 +96,7 @@ def test_bias_and_relu_come_after_the_sum(isa):
     expected = np.maximum(X.astype(np.float64) @ W + bias, 0)
     for P in (
         dense.matmul(X, W, bias=bias, relu=True),
-        dense.matmul_bf16(to_bfloat16(X), W, bias=bias, relu=True),
+        dense.matmul(to_bfloat16(X), W, bias=bias, relu=True),
     ):
         np.testing.assert_allclose(P, expected, rtol=1e-5, atol=1e-4)
 
@@ -105,11 +105,9 @@ def test_product_is_added_to_what_out_holds(isa):
     X, W, D = rounded(float_rows(37, 333)), rounded(float_rows(333, 50, 1)), rounded(float_rows(37, 50, 2))
     for bits in (False, True):
         left = to_bfloat16(X) if bits else X
-        forward = dense.matmul_bf16 if bits else dense.matmul
-        backward = dense.matmul_bf16_transposed if bits else dense.matmul_transposed
         P, dW = np.full((37, 50), 2, np.float32), np.full((333, 50), 2, np.float32)
-        assert forward(left, W, out=P, add=True) is P
-        assert backward(left, D, out=dW, add=True) is dW
+        assert dense.matmul(left, W, out=P, add=True) is P
+        assert dense.matmul_transposed(left, D, out=dW, add=True) is dW
         np.testing.assert_allclose(P, 2 + X @ W, rtol=1e-5, atol=1e-4)
         np.testing.assert_allclose(dW, 2 + X.T @ D, rtol=1e-5, atol=1e-4)
 
@@ -117,7 +115,7 @@ def test_product_is_added_to_what_out_holds(isa):
 def test_ranges_summed_apart_are_added_to_what_out_holds(isa):
     X, D = rounded(float_rows(9000, 5)), rounded(float_rows(9000, 3, 1))
     dW = np.ones((5, 3), np.float32)
-    dense.matmul_bf16_transposed(to_bfloat16(X), D, out=dW, add=True)
+    dense.matmul_transposed(to_bfloat16(X), D, out=dW, add=True)
     np.testing.assert_allclose(dW, 1 + X.T.astype(np.float64) @ D, rtol=1e-5, atol=1e-3)
 
 
@@ -127,17 +125,15 @@ def test_ranges_summed_apart_are_added_to_what_out_holds(isa):
 def test_operands_and_result_may_be_slices_of_wider_rows(isa):
     X, D, W = float_rows(60, 101), float_rows(60, 40, 1), float_rows(90, 77, 2)
     wide = np.full((60, 50), 7, np.float32)
-    for X_, forward, backward in (
-        (X, dense.matmul, dense.matmul_transposed),
-        (to_bfloat16(X), dense.matmul_bf16, dense.matmul_bf16_transposed),
-    ):
+    for X_ in (X, to_bfloat16(X)):
         part = X_[10:50, 1:42]
         np.testing.assert_array_equal(
-            forward(part, W[3:44, 5:38], out=wide[10:50, 4:37]),
-            forward(part.copy(), W[3:44, 5:38].copy()),
+            dense.matmul(part, W[3:44, 5:38], out=wide[10:50, 4:37]),
+            dense.matmul(part.copy(), W[3:44, 5:38].copy()),
         )
         np.testing.assert_array_equal(
-            backward(part, D[10:50, 3:36]), backward(part.copy(), np.ascontiguousarray(D[10:50, 3:36]))
+            dense.matmul_transposed(part, D[10:50, 3:36]),
+            dense.matmul_transposed(part.copy(), np.ascontiguousarray(D[10:50, 3:36])),
         )
         assert (wide[:10] == 7).all()
         assert (wide[50:] == 7).all()
@@ -169,23 +165,22 @@ def test_threads_change_no_bit(isa, K, N):
     X, W, D = float_rows(n, K), float_rows(K, N, 1), float_rows(n, N, 2)
     if isa == "numpy":
         pytest.skip("BLAS has threads of its own")
-    for X_, forward, backward in (
-        (X, dense.matmul, dense.matmul_transposed),
-        (to_bfloat16(X), dense.matmul_bf16, dense.matmul_bf16_transposed),
-    ):
+    for X_ in (X, to_bfloat16(X)):
         for one, several in itertools.product([1], [2, 5]):
-            np.testing.assert_array_equal(forward(X_, W, threads=one), forward(X_, W, threads=several))
-            np.testing.assert_array_equal(backward(X_, D, threads=one), backward(X_, D, threads=several))
+            np.testing.assert_array_equal(dense.matmul(X_, W, threads=one), dense.matmul(X_, W, threads=several))
+            np.testing.assert_array_equal(
+                dense.matmul_transposed(X_, D, threads=one), dense.matmul_transposed(X_, D, threads=several)
+            )
 
 
 def test_row_of_a_product_does_not_depend_on_the_other_rows(isa):
     if isa == "numpy":
         pytest.skip("BLAS promises no order")
     X, W = float_rows(300, 602), float_rows(602, 128, 1)
-    for X_, forward in ((X, dense.matmul), (to_bfloat16(X), dense.matmul_bf16)):
-        whole = forward(X_, W)
+    for X_ in (X, to_bfloat16(X)):
+        whole = dense.matmul(X_, W)
         for start, stop in ((0, 1), (3, 10), (131, 299)):
-            np.testing.assert_array_equal(forward(X_[start:stop], W), whole[start:stop])
+            np.testing.assert_array_equal(dense.matmul(X_[start:stop], W), whole[start:stop])
 
 
 # --- errors -------------------------------------------------------------------------------------------------------
@@ -196,10 +191,8 @@ FLOATS, BITS = np.ones((4, 6), np.float32), np.ones((4, 6), np.uint16)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: dense.matmul(FLOATS.astype(np.float64), FLOATS.T), "X: dtype float64, must be float32"),
-        (lambda: dense.matmul(BITS, FLOATS.T), "X: dtype uint16, must be float32"),
-        (lambda: dense.matmul_bf16(FLOATS, FLOATS.T), "X: dtype float32, must be uint16"),
-        (lambda: dense.matmul_bf16(BITS, BITS.T), "W: dtype uint16, must be float32"),
+        (lambda: dense.matmul(FLOATS.astype(np.float64), FLOATS.T), "X: dtype float64, must be float32 or uint16"),
+        (lambda: dense.matmul(BITS, BITS.T), "W: dtype uint16, must be float32"),
         (lambda: dense.matmul(FLOATS, FLOATS), r"W: shape \[4, 6\], must be \[6, any\]"),
         (lambda: dense.matmul(FLOATS.T, FLOATS), "X: the numbers of a row must be adjacent"),
         (lambda: dense.matmul(FLOATS[::-1], FLOATS.T), "X: rows must follow each other"),
@@ -213,7 +206,7 @@ FLOATS, BITS = np.ones((4, 6), np.float32), np.ones((4, 6), np.uint16)
         (lambda: dense.matmul_transposed(FLOATS, FLOATS[:3]), r"D: shape \[3, 6\], must be \[4, any\]"),
         (lambda: dense.matmul_transposed(FLOATS, BITS), "D: dtype uint16, must be float32"),
         (
-            lambda: dense.matmul_bf16_transposed(BITS, BITS.astype(np.int64)),
+            lambda: dense.matmul_transposed(BITS, BITS.astype(np.int64)),
             "D: dtype int64, must be float32 or uint16",
         ),
     ],

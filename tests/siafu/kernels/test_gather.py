@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from siafu.kernels import Table, gather, read_rows, triad
+from siafu.kernels import Table, gather
 from siafu.shards import Edges
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
@@ -244,17 +244,6 @@ def test_what_does_not_fit_is_refused(change, message):
     call = {"edges": random_edges(10, 10), "start": 0, "stop": 10, "base": np.zeros((10, 6), np.float32), **change}
     with pytest.raises(ValueError, match=message):
         gather(**call)
-
-
-# --- limits -----------------------------------------------------------------------------------------------------------
-
-
-def test_limits_are_measured(isa):
-    assert triad(1 << 20, 2) > 0
-    indices = np.arange(1000, dtype=np.int32) % 50
-    for base in (random_rows(50, 20), table_of(random_rows(50, 20)), table_of(random_rows(50, 300), "bfloat16")):
-        assert read_rows(indices, base, 2) > 0
-        assert read_rows(indices, base, 1, prefetch=0) > 0
 
 
 @pytest.mark.parametrize("stride", [16, 32, 64])

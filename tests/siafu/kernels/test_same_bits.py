@@ -2,7 +2,7 @@
 instruction sets and numbers of threads.
 
 ``python -m tests.siafu.kernels.test_same_bits`` writes the golden file anew: only where a kernel is
-meant to compute otherwise. Products of bfloat16 rows (``matmul_bf16``) are not here: AVX512_BF16 rounds
+meant to compute otherwise. Products of bfloat16 rows are not here: AVX512_BF16 rounds
 them as no other instruction set does.
 """
 
