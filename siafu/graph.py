@@ -49,7 +49,7 @@ class Graph:
     ids: Any = None
     edge_type: Array | None = None  # uint16 [E], below num_edge_types; None: all edges are of one type
     num_edge_types: int = 1
-    # of "classes", "edge_types" and "features" (columns), if it has words
+    # of "classes", "edge_types" and "features" (columns), if it has words; and those of siafu.shards's names.json
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     numbers_said: bool = False  # the user says that float labels, all 0 and 1, are numbers
     random_features: bool = False  # the source has none, and the user said "random:F"

@@ -37,7 +37,7 @@ from graph_data.sources.vertexfiles import Table, is_by_number, table
 from graph_data.targets import check_target
 from siafu.errors import DatasetError, counted
 from siafu.graph import MAX_EDGE_TYPES, Graph
-from siafu.shards import CHOSEN, COLUMNS
+from siafu.shards import CHOSEN, COLUMNS, END_COLUMNS, ID_COLUMN
 from siafu.sparse import Array
 
 log = logging.getLogger(__name__)
@@ -253,12 +253,15 @@ class EdgeList:
             raise DatasetError(f"{name}: none of its {total} ids (column {of_table.id!r}) is in an edge{told}")
 
     def _columns(self) -> dict[str, tuple[str, ...]]:
-        """Names of the columns of features; and the columns of the table, where these names do not tell them."""
+        """Names of the columns of features, and the columns of the table, where these names do not tell them; and, for
+        another table of the same kind, those of source, target and id."""
         features = self.tables.get("features")
         named = vertexfiles.feature_names(features)
-        if features is None or not named or named == features.chosen:
-            return {COLUMNS: named} if named else {}
-        return {COLUMNS: named, CHOSEN: features.chosen}
+        found = {COLUMNS: named} if named else {}
+        if features is not None and named and named != features.chosen:
+            found[CHOSEN] = features.chosen
+        said = {END_COLUMNS: (self.src, self.dst), ID_COLUMN: (features.id,) if features is not None else ()}
+        return found | {key: names for key, names in said.items() if names and not any(map(str.isdecimal, names))}
 
     def _note_of_edges(self) -> str:
         """What of the file of edges was taken for what."""

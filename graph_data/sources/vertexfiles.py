@@ -20,7 +20,7 @@ from graph_data.masks import role_of
 from graph_data.rowfile import RowFile, check_file
 from graph_data.sources import columns, onehot, textfile, words
 from graph_data.sources.columns import FEATURES, Kind
-from graph_data.sources.ids import Ids, places
+from graph_data.sources.ids import Ids, check_alike, places
 from graph_data.sources.onehot import Categories
 from graph_data.sources.randomrows import RandomRows, random_width
 from graph_data.targets import numbered_note, one_hot, renumbered
@@ -339,6 +339,7 @@ def _words(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None) -> La
             f"{rows.text}: column {rows.values[0]!r} has {len(names)} words, must have <= {words.MAX_CLASSES} classes"
         )
     _check_header(rows, names)
+    check_alike(names, f"{rows.files[0]}: column {rows.values[0]!r}: classes")
     missing = vocabulary.missing
     return Labels(values, names, (_missing("label", rows, missing.total(), sorted(missing)),) if missing else ())
 
