@@ -8,6 +8,7 @@ ascending order, and so are integers that are not 0, 1, 2, ...
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,9 +26,12 @@ from graph_data.sources.onehot import Categories
 from graph_data.sources.randomrows import RandomRows, random_width
 from graph_data.targets import numbered_note, one_hot, renumbered
 from siafu.errors import DatasetError, counted
+from siafu.features import rounded_away, steps_warning
 from siafu.graph import NONE, check_told
 from siafu.npy import read_archive
 from siafu.sparse import Array, Rows, SparseRows
+
+log = logging.getLogger(__name__)
 
 #: Names (``columns.plain``) of the column that is the id, wherever it stands.
 IDS = ("id", "ids", "nodeid", "node", "vertexid", "vertex", "nid", "vid")
@@ -227,6 +231,7 @@ def features(
             f"each word, #-{column} leaves it out"
         )
     widths = rows.widths
+    low, high = np.full(sum(widths), np.inf), np.full(sum(widths), -np.inf)  # of every column, as the table has it
     kinds = [rows.categories[name].kind if name in rows.onehot else FEATURES for name in rows.values]
     shape = (num_vertices, sum(widths))
     seen = np.zeros(num_vertices, bool)
@@ -243,7 +248,9 @@ def features(
                     f"{rows.files[0]}: column {column!r} has lists of {k} numbers and of "
                     f"{one.size // len(one)}, must be of one length"
                 )
-        out[where] = np.concatenate([one.reshape(len(one), -1) for one in values], axis=1)
+        block = np.concatenate([one.reshape(len(one), -1) for one in values], axis=1)
+        low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
+        out[where] = block
     if not seen.all():
         count = int((~seen).sum())
         more = f" and {count - 1:,} more" if count > 1 else ""
@@ -251,6 +258,9 @@ def features(
             f"{rows.files[0]}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}{more}, which "
             "edges or another table have"
         )
+    if (lost := np.flatnonzero(rounded_away(low, high))).size:
+        column = rows.values[int(np.searchsorted(np.cumsum(widths), lost[0], side="right"))]
+        log.warning("%s", steps_warning(rows.files[0].name, column, low[lost[0]], high[lost[0]]))
     return out if scratch is None else RowFile(scratch)
 
 

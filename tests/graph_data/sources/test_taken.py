@@ -729,3 +729,28 @@ def test_times_with_and_without_a_zone_are_not_compared():
 def test_an_ending_in_capitals_is_told():
     Path("U.CSV").write_text(USERS)
     refused(r"^U\.CSV: endings are read in lower case: call it U\.csv$", "features=U.CSV")
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet", "npz"])
+def test_differences_that_float32_rounds_away_are_told(end, caplog, tmp_path):
+    """All four times would be one number, without a word."""
+    begin = 1_700_000_000
+    rows = [(begin + v, begin + 1000 * v, v) for v in range(4)]
+    if end == "npz":
+        edges = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
+        np.savez("g.npz", edge_index=edges, x=np.array(rows, np.int64), y=np.array([0, 1, 0, 1]))
+        source, name = "g.npz", "g: feature 0"
+    else:
+        table = pa.table(
+            {"id": [1, 2, 3, 4], **dict(zip(("when", "later", "x"), zip(*rows, strict=True), strict=True))}
+        )
+        if end == "csv":
+            pa.csv.write_csv(table, "t.csv")
+        else:
+            pa.parquet.write_table(table, "t.parquet")
+        source, name = f"e.csv?features=t.{end}", f"t.{end}: feature 'when'"
+    with caplog.at_level(logging.WARNING):
+        prepare(source, tmp_path / "out")
+    assert caplog.messages == [
+        f"{name} is between 1700000000 and 1700000003, where float32 has steps of 128: subtract 1700000000 from it"
+    ]
