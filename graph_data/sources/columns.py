@@ -152,8 +152,24 @@ def why_unknown(name: str, endings: Sequence[str] = SUFFIXES) -> str:
     return ""
 
 
+def identity(file: Path) -> tuple[int, int, int]:
+    """What is another one when a file is written to, or replaced."""
+    status = file.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def check_unchanged(file: Path, before: tuple[int, int, int]) -> None:
+    """Raises: DatasetError for a file that is no longer as it was: an id that came since has no number."""
+    if not file.exists() or identity(file) != before:
+        raise DatasetError(f"{file}: changed while it was read: start again once nothing writes to it")
+
+
 def missing(file: str | os.PathLike[str]) -> DatasetError:
     how = "" if Path(file).suffix else "; a column of a table is FILE#COLUMN"
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", os.fspath(file)):
+        how = "; siafu opens no addresses: download it, and give its path"
+    elif os.fspath(file).startswith("~"):
+        how = f"; ~ is not replaced here: give {os.path.expanduser(file)}"
     return DatasetError(f"{os.fspath(file)}: no such file{how}")
 
 

@@ -107,6 +107,7 @@ class EdgeList:
     target: str
     split: str | None
     tables: dict[str, Table]  # of features, labels and split, those that are tables
+    identities: tuple[tuple[int, int, int], ...]  # of the files: they are read more than once
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -125,6 +126,7 @@ class EdgeList:
         if self.weight:
             names, kinds = [*names, self.weight], [*kinds, WEIGHTS]
         for src, dst, *weight in columns.blocks(self.files[piece], names, rows, kinds):
+            columns.check_unchanged(self.files[piece], self.identities[piece])
             yield src, dst, weight[0].astype(np.float64, copy=False) if weight else None
 
     def _id_kind(self, seen: Seen | None = None) -> Kind:
@@ -353,6 +355,7 @@ def parse(argument: str) -> EdgeList:
     """What an argument of the form above names. Raises: DatasetError for an option or a file that is not there."""
     path, given = options_of(argument, OPTIONS, "edges:")
     files = columns.files_of(path)
+    identities = tuple(map(columns.identity, files))
     names = columns.column_names(files[0])
     if len(names) < 2:
         count = "one column" if names else "no columns"
@@ -397,6 +400,7 @@ def parse(argument: str) -> EdgeList:
         target=target,
         split=split,
         tables=tables,
+        identities=identities,
     )
 
 

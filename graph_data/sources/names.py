@@ -195,7 +195,10 @@ def resolve(name: str) -> Source:
         raise DatasetError(f"source {name!r}: siafu get {path} fetches it, as ogb:{path}")
     if Path(path).is_dir():
         raise DatasetError(f"source {name!r}: a folder without shards, tables or a graph in a format that siafu knows")
-    if Path(path).is_file():
+    if Path(path).is_file() and path.endswith("/"):
+        raise DatasetError(f"{path}: is a file, not a folder: leave out the slash")
+    if Path(path).exists():
+        check_file(Path(path))  # a pipe
         endings = (*ENDINGS, *SUFFIXES)
         unknown = f"ends as no format that siafu reads: {', '.join(dict.fromkeys(endings))}, or those of docs/data.md"
         raise DatasetError(f"{path}: {why_unknown(Path(path).name, endings) or unknown}")

@@ -48,6 +48,7 @@ class Table:
     id: str
     values: tuple[str, ...]
     onehot: frozenset[str] = frozenset()  # of the values, those of categories
+    identities: tuple[tuple[int, int, int], ...] = ()  # of the files: they are read more than once
 
     @cached_property
     def categories(self) -> dict[str, Categories]:
@@ -79,9 +80,10 @@ class Table:
     ) -> Iterator[tuple[Array, list[Array]]]:
         """Blocks as vertex numbers [k] and values [k] of every column; marks who was ``seen``, bool [N]."""
         rows = max(1, TABLE_VALUES // (1 + sum(self.widths)))
-        for file in self.files:
+        for file, before in zip(self.files, self.identities, strict=True):
             first = 1
             for keys, *values in columns.blocks(file, (self.id, *self.values), rows, [id_kind, *kinds]):
+                columns.check_unchanged(file, before)
                 where, known = places(ids, len(seen), keys)
                 if not known.all():
                     row = int(np.argmin(known))
@@ -117,6 +119,7 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
     """
     path, chosen = columns.file_and_columns(text)
     files = columns.files_of(path)
+    identities = tuple(map(columns.identity, files))
     names = columns.column_names(files[0])
     id_column = id_column if id_column and id_column in names else _id_of(files[0], names)
     others = names[1:] if _begins_with_row_numbers(files[0], names) else names
@@ -135,7 +138,7 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
         )
     for file in files:
         columns.check_columns(file, (id_column, *values))
-    return Table(text, tuple(files), id_column, values, categories)
+    return Table(text, tuple(files), id_column, values, categories, identities)
 
 
 def _chosen(

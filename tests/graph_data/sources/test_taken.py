@@ -754,3 +754,57 @@ def test_differences_that_float32_rounds_away_are_told(end, caplog, tmp_path):
     assert caplog.messages == [
         f"{name} is between 1700000000 and 1700000003, where float32 has steps of 128: subtract 1700000000 from it"
     ]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("file", "rows", "line"), [("e.csv", "ann,bob\nbob,cleo\n", "zoe,ann\n"), ("e.csv", "1,2\n", "7,1\n")]
+)
+def test_a_file_that_grows_between_two_readings_is_refused(file, rows, line, stream, monkeypatch, tmp_path):
+    """An id of text that came after the first reading was read as another vertex."""
+    from graph_data.sources.edgelist import EdgeList
+
+    Path(file).write_text("source,target\n" + rows)
+    census = EdgeList.census
+
+    def and_grows(self, *given):
+        found = census(self, *given)
+        with Path(file).open("a") as opened:
+            opened.write(line)
+        return found
+
+    monkeypatch.setattr(EdgeList, "census", and_grows)
+    with pytest.raises(
+        DatasetError, match=r"^e\.csv: changed while it was read: start again once nothing writes to it$"
+    ):
+        prepare("e.csv?features=random:2", tmp_path / "out", stream=stream)
+
+
+def test_a_table_of_vertices_that_grows_between_two_readings_is_refused(monkeypatch, tmp_path):
+    from graph_data.sources.edgelist import EdgeList
+
+    census = EdgeList.census
+
+    def and_grows(self, *given):
+        found = census(self, *given)
+        with Path("u.csv").open("a") as opened:
+            opened.write("5,1,1,cook\n")
+        return found
+
+    monkeypatch.setattr(EdgeList, "census", and_grows)
+    with pytest.raises(DatasetError, match=r"^u\.csv: changed while it was read"):
+        prepare("e.csv?features=u.csv&labels=u.csv%23job", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("/dev/null", r"^/dev/null: is a pipe or device, must be a file$"),
+        ("e.csv/", r"^e\.csv/: is a file, not a folder: leave out the slash$"),
+        ("s3://a/e.csv", r"^s3:/+a/e\.csv: no such file; siafu opens no addresses: download it, and give its path$"),
+        ("~/no-such.csv", r"^~/no-such\.csv: no such file; ~ is not replaced here: give /.*no-such\.csv$"),
+    ],
+)
+def test_a_source_that_is_no_file_of_this_machine_is_told(name, words):
+    with pytest.raises(DatasetError, match=words):
+        resolve(f"{name}?features=random:2").load()
