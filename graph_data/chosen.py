@@ -1,14 +1,16 @@
-"""Which columns of a new table are features: those that a run's graph had, so that its model reads what it knows.
+"""Which columns of new tables are read: those that a run's graph had, so that its model reads what it knows.
 
 1. A table that is named without columns is read with those of the run: other columns may hold anything.
 2. A column of categories is one-hot again, whatever categories the new table has. A category that the run does not have
    is 0 in all columns, as a missing value is, and a note counts them: a new brand must not stop a prediction.
    A category that the new table does not have is a column of zeros.
+3. Source, target and id are the run's columns wherever they stand, in a table that has columns of these names: of an
+   edge whose ends are exchanged, a directed graph has the opposite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -25,7 +27,7 @@ from graph_data.sources.vertexfiles import is_by_number
 from siafu.errors import DatasetError, counted, listed
 from siafu.features import blocks, columns_of
 from siafu.graph import Graph
-from siafu.shards import CHOSEN, COLUMNS, read_names
+from siafu.shards import CHOSEN, COLUMNS, END_COLUMNS, ID_COLUMN, read_names
 
 
 def of_run(run: str | Path) -> tuple[str, ...]:
@@ -35,14 +37,19 @@ def of_run(run: str | Path) -> tuple[str, ...]:
 
 
 def as_read(source: str, found: Source, run: str | Path) -> str:
-    """The source's name with the run's columns, if its features are a table that is named without columns (rule 1).
+    """The source's name with the run's columns of edges and ids (rule 3), and those of features if these are a table
+    that is named without columns (rule 1).
 
     Raises: DatasetError for a column that the table lacks.
     """
-    asked = of_run(run)
-    text = dict(parse_qsl(path_and_options(found.argument)[1], errors="surrogateescape")).get("features", "")
+    asked, edges = of_run(run), path_and_options(found.argument)[0]
+    given = dict(parse_qsl(path_and_options(found.argument)[1], errors="surrogateescape"))
+    text = given.get("features", "")
     path, said = file_and_columns(text)
-    if not asked or not text or said or is_by_number(text) or random_width(text) is not None:
+    is_table = bool(text) and not is_by_number(text) and random_width(text) is None
+    if found.kind == "edges":
+        source = with_options(source, _ends_and_id(run, edges, path if is_table else "", given))
+    if not asked or not is_table or said:
         return source
     file = columns.files_of(path)[0]
     there = columns.column_names(file)
@@ -51,6 +58,20 @@ def as_read(source: str, found: Source, run: str | Path) -> str:
             f"{file}: has no feature column {listed(missing)}, which {run} was made with, only {listed(there)}"
         )
     return with_options(source, {"features": f"{text}#{columns.line_of(asked)}"})
+
+
+def _ends_and_id(run: str | Path, edges: str, features: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The run's columns of source, target and id that these tables have, for those that nobody named."""
+    names = read_names(Path(run))
+    wanted = [(option, edges, name) for option, name in zip(("src", "dst"), names.get(END_COLUMNS, ()), strict=False)]
+    wanted += [("id", features, name) for name in names.get(ID_COLUMN, ()) if features]
+    return {
+        option: name
+        for option, path, name in wanted
+        if option not in given
+        and name not in (given.get("src"), given.get("dst"))
+        and name in columns.column_names(columns.files_of(path)[0])
+    }
 
 
 def aligned(graph: Graph, run: str) -> Graph:

@@ -79,4 +79,6 @@ def renumbered(classes: Array) -> tuple[Array, tuple[str, ...]]:
 
 def numbered_note(names: Sequence[str], what: str = "classes") -> str:
     """What ``renumbered`` has done, for the user."""
+    if len(names) == 1:
+        return f"{what}: {names[0]} alone"
     return f"{len(names)} {what} are numbered in the order of their values, {names[0]} to {names[-1]}"

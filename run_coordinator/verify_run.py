@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from siafu import run_files
 from siafu.checkpoints import FOLDER_NAME, load
-from siafu.errors import ConfigError, DatasetError
+from siafu.config import sections_of
+from siafu.errors import ConfigError, DatasetError, counted
 from siafu.model_file import load_model
 from siafu.run_files import CONFIG
-from siafu.shards import MANIFEST, ShardSet
+from siafu.shards import MANIFEST, ShardSet, read_names
 
 Found = tuple[str, bool, str]  # what was looked at, whether it is sound, what was found
 
@@ -25,6 +27,7 @@ def examined(path: Path) -> list[Found]:
         looks = [(file.stem, file, _model) for file in sorted(path.glob("*.safetensors"))]
         folders = [folder for folder in path.glob("checkpoints/*") if FOLDER_NAME.fullmatch(folder.name)]
         looks += [("checkpoint", folder, _checkpoint) for folder in sorted(folders)]
+        looks += [("records", path, _records)]
     elif (path / MANIFEST).is_file():
         looks = [("prepared graph", path, _graph)]
     if not looks:
@@ -35,7 +38,7 @@ def examined(path: Path) -> list[Found]:
 def _found(what: str, path: Path, read: Callable[[Path], str]) -> Found:
     try:
         return what, True, f"{path}: {read(path)}"
-    except DatasetError as error:
+    except (ConfigError, DatasetError) as error:
         return what, False, str(error)
 
 
@@ -59,3 +62,16 @@ def _checkpoint(path: Path) -> str:
 def _model(path: Path) -> str:
     weights, spec = load_model(path)
     return f"{spec.name}, {sum(W.size for W in weights.values()):,} parameters"
+
+
+def _records(run_dir: Path) -> str:
+    """What else the directory says of the run. A disk that was full, or lost its power, leaves empty files."""
+    if not sections_of(run_dir / CONFIG):
+        raise ConfigError(f"{run_dir / CONFIG}: holds no setting")
+    names, ended = read_names(run_dir), run_files.result(run_dir) is not None
+    run_files.manifest(run_dir)
+    run_files.divergence(run_dir)
+    lines = run_files.records(run_dir) if ended or (run_dir / run_files.METRICS).is_file() else []
+    if ended and not lines:
+        raise ConfigError(f"{run_dir / run_files.METRICS}: is empty, and the run has a result")
+    return f"{counted(len(lines), 'measurement')}, {counted(len(names), 'kind')} of names"

@@ -20,6 +20,7 @@ FEATURE_NORMS = ("none", "row", "standard")
 STANDARD = "standard.npy"  # beside shards, and of a run: what ``standard`` took from features
 KEPT_DTYPES = (np.dtype(np.uint8), np.dtype(np.float16), np.dtype(np.float32))  # every other one becomes float32
 DENSE_LIMIT_BYTES = 4 << 30  # standardised features have no zeros left: the most that we make of sparse ones
+FEW_STEPS = 64  # of float32 between the least and the largest value of a column: its differences are mostly lost
 BLOCK_VALUES = 1 << 19  # values that a pass over the features looks at together: the sums depend on it in the last bit
 
 Scale = Callable[[Array], Array]  # a block of rows -> the block as a shard holds it
@@ -148,6 +149,23 @@ def checked(features: Rows, num_vertices: int, name: str) -> Rows:
     for start, block in blocks(features):
         checked_block(block, start, name)
     return features
+
+
+def rounded_away(low: Array, high: Array) -> Array:
+    """Of columns [F] between these values, which have fewer than FEW_STEPS of float32 between them: a time in seconds
+    since 1970 has steps of 128 there."""
+    steps = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
+    found: Array = (high > low) & (high - low < FEW_STEPS * steps)
+    return found
+
+
+def steps_warning(name: str, column: object, low: float, high: float) -> str:
+    """What is said of such a column."""
+    step = np.spacing(np.float32(max(abs(low), abs(high))))
+    return (
+        f"{name}: feature {column!r} is between {low:.12g} and {high:.12g}, where float32 has steps of {step:g}: "
+        f"subtract {low:.12g} from it"
+    )
 
 
 def _not_finite(name: str, vertex: int, column: int, value: float) -> str:

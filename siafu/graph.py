@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from siafu.errors import DatasetError
-from siafu.features import check_norm, checked, normalised
+from siafu.features import KEPT_DTYPES, check_norm, checked, normalised, rounded_away, steps_warning
 from siafu.sparse import Array, Rows
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Graph:
     ids: Any = None
     edge_type: Array | None = None  # uint16 [E], below num_edge_types; None: all edges are of one type
     num_edge_types: int = 1
-    # of "classes", "edge_types" and "features" (columns), if it has words
+    # of "classes", "edge_types" and "features" (columns), if it has words; and those of siafu.shards's names.json
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     numbers_said: bool = False  # the user says that float labels, all 0 and 1, are numbers
     random_features: bool = False  # the source has none, and the user said "random:F"
@@ -105,6 +105,7 @@ def tidy(graph: Graph, directed: bool = False, feature_norm: str = "none") -> Gr
     check_norm(feature_norm)
     check(graph)
     features = checked(graph.features, graph.num_vertices, graph.name)
+    _warn_of_steps(graph.features, graph.name)
     src, dst, weight, edge_type = _tidy_edges(graph, directed)
     return replace(
         graph,
@@ -235,6 +236,14 @@ def _check_numbers(graph: Graph) -> None:
             f"{graph.name}: vertex {v} has label {labels[infinite][0]}, must be a finite float32, "
             "or NaN where it is unknown"
         )
+
+
+def _warn_of_steps(features: Rows, name: str) -> None:
+    """Where float32 has rounded the differences within a column away."""
+    if isinstance(features, np.ndarray) and features.dtype not in KEPT_DTYPES and features.size:
+        low, high = (found.astype(np.float64) for found in (features.min(axis=0), features.max(axis=0)))
+        if (lost := np.flatnonzero(rounded_away(low, high))).size:
+            log.warning("%s", steps_warning(name, int(lost[0]), low[lost[0]], high[lost[0]]))
 
 
 def zero_and_one(labels: Array) -> bool:

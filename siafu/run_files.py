@@ -341,7 +341,7 @@ def _object(text: str, where: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(f"{where}: {f'no JSON: {error}' if text.strip() else 'is empty'}") from None
     if not isinstance(found, dict):
         raise ConfigError(f"{where}: not a JSON object")
     return found

@@ -150,8 +150,10 @@ def from_mapping(
     found = sorted_out(arrays, table, name)
     there = found.values
     if "edge_index" not in there:
+        is_scipy = "data" in arrays and "shape" in arrays
         raise DatasetError(
             f"{name}: has no array 'edge_index', only {', '.join(sorted(map(str, arrays))) or 'nothing'}"
+            f"{': in Python, siafu.from_scipy takes such a matrix of edges' if is_scipy else ''}"
         )
     said = _target(found)
     target = said if target == "auto" else target
@@ -320,6 +322,10 @@ def rows_of(features: Any, name: str) -> Rows:
             matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, int(matrix.shape[1])
         )
     layout = str(getattr(features, "layout", "torch.strided"))
+    if layout in ("torch.sparse_coo", "torch.sparse_csr") and features.sparse_dim() + 2 * features.dense_dim() != 2:
+        raise DatasetError(
+            f"{name}: features are {layout} {list(features.shape)} with dense axes, must be [N, F] without"
+        )
     if layout == "torch.sparse_csr":
         indptr, indices = array(features.crow_indices()), array(features.col_indices())
         found = SparseRows(
@@ -391,6 +397,8 @@ def labels_of(labels: Any, target: str = "auto", name: str = "arrays") -> Array:
     several = y.ndim == 2 and y.size and y.dtype.kind in "iub" and target == "auto"
     if several and y.min() >= -1 and y.max() in (0, 1):
         return y.astype(np.int8 if y.min() < 0 else np.uint8, copy=False)
+    if y.dtype.kind == "u" and y.max(initial=0) >= 2**63:
+        raise DatasetError(f"{name}: a label is {y.max()}, must be below 2**63, and -1 where it is unknown")
     y = labels_as(y, target, name)
     return y.astype(np.int64) if y.ndim == 1 and y.dtype.kind in "bu" else y
 

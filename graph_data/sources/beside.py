@@ -22,11 +22,14 @@ TOLD = ("features", "target")
 def options_of(argument: str, options: Sequence[str], kind: str = "") -> tuple[str, dict[str, str]]:
     """The path and the options of PATH[?KEY=VALUE&...]. ``kind``: "bsnap:", for a message, where it is always said.
 
-    Raises: DatasetError for an option that is not one of these.
+    Raises: DatasetError for an option that is not one of these, or that is there twice.
     """
     path, query = path_and_options(argument)
-    given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
-    for key in given:
+    pairs = parse_qsl(query, keep_blank_values=True, errors="surrogateescape")
+    given = dict(pairs)
+    for number, (key, _) in enumerate(pairs):
+        if any(key == other for other, _ in pairs[:number]):
+            raise DatasetError(f"{kind}{path} has the option {key!r} twice: keep one of them")
         if key not in options:
             raise DatasetError(f"{kind}{path} has no option {key!r}, only {', '.join(options)}")
     return path, given

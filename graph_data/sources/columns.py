@@ -30,6 +30,7 @@ PARQUET = (".parquet", ".pq")
 SUFFIXES = (*PARQUET, *TEXT)
 LISTED = (*PARQUET, *(ending for ending in TEXT if ending.startswith((".csv", ".tsv"))))
 PARQUET_BUFFER_BYTES = 1 << 20  # read ahead per column: row groups may be larger than memory
+PACKED = (".zip", ".bz2", ".xz", ".zst", ".7z", ".rar", ".tar", ".tgz", ".gz", ".lz4")
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 LARGEST_ID = 2**63 - 1
 EPOCHS = (631_152_000, 2_208_988_800)  # seconds from 1970 to 1990, and to 2040
@@ -137,12 +138,38 @@ def files_of(pattern: str) -> list[Path]:
         if not file.is_file():
             raise missing(file)
         if not file.name.endswith(SUFFIXES):
-            raise DatasetError(f"{file}: must end in {', '.join(SUFFIXES)}")
+            raise DatasetError(f"{file}: {why_unknown(file.name) or 'must end in ' + ', '.join(SUFFIXES)}")
     return found
+
+
+def why_unknown(name: str, endings: Sequence[str] = SUFFIXES) -> str:
+    """Why a file is not read whose name is almost one of these endings, and what to do; "" if it is not."""
+    lower = next((ending for ending in endings if name.lower().endswith(ending)), "")
+    if lower:
+        return f"endings are read in lower case: call it {name[: -len(lower)]}{lower}"
+    if name.lower().endswith(PACKED):
+        return "is packed: unpack it (of packed files, siafu reads tables ending in .gz)"
+    return ""
+
+
+def identity(file: Path) -> tuple[int, int, int]:
+    """What is another one when a file is written to, or replaced."""
+    status = file.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def check_unchanged(file: Path, before: tuple[int, int, int]) -> None:
+    """Raises: DatasetError for a file that is no longer as it was: an id that came since has no number."""
+    if not file.exists() or identity(file) != before:
+        raise DatasetError(f"{file}: changed while it was read: start again once nothing writes to it")
 
 
 def missing(file: str | os.PathLike[str]) -> DatasetError:
     how = "" if Path(file).suffix else "; a column of a table is FILE#COLUMN"
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", os.fspath(file)):
+        how = "; siafu opens no addresses: download it, and give its path"
+    elif os.fspath(file).startswith("~"):
+        how = f"; ~ is not replaced here: give {os.path.expanduser(file)}"
     return DatasetError(f"{os.fspath(file)}: no such file{how}")
 
 
@@ -291,7 +318,10 @@ def bounds(file: Path, column: str) -> tuple[int, int] | None:
     with _opened(file) as parquet:
         if column not in parquet.schema_arrow.names:
             return None
-        place = parquet.schema_arrow.names.index(column)
+        leaves = [parquet.schema.column(i).path for i in range(len(parquet.schema))]  # a struct has several
+        if column not in leaves:
+            return None
+        place = leaves.index(column)
         groups = (parquet.metadata.row_group(i).column(place).statistics for i in range(parquet.num_row_groups))
         found = [(group.min, group.max) if group is not None and group.has_min_max else None for group in groups]
     known = [pair for pair in found if pair is not None and isinstance(pair[0], int)]
@@ -386,9 +416,10 @@ def ids(num_vertices: int | None = None, hint: str = "") -> Kind:
             refuse_null(array, where, "an integer")
         values = _values(parsed(array, where, must, zeros=bool(num_vertices)), where, must)
         if values.dtype.kind == "f":
+            digits = np.finfo(values.dtype).nmant + 1  # of float32, 24: 16777217 and 16777216 are one
             values = values.astype(np.float64, copy=False)
             where.check(values == np.floor(values), values, must)
-            where.check(np.abs(values) < 2.0**53, values, "an integer, not a rounded one")
+            where.check(np.abs(values) < 2.0**digits, values, f"an integer, not a rounded one: below 2**{digits}")
         if values.dtype == np.uint64:
             where.check(values <= LARGEST_ID, values, f"in 0..{LARGEST_ID}{hint}")
         if num_vertices and len(values) and values.min() < 0:

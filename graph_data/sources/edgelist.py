@@ -37,7 +37,7 @@ from graph_data.sources.vertexfiles import Table, is_by_number, table
 from graph_data.targets import check_target
 from siafu.errors import DatasetError, counted
 from siafu.graph import MAX_EDGE_TYPES, Graph
-from siafu.shards import CHOSEN, COLUMNS
+from siafu.shards import CHOSEN, COLUMNS, END_COLUMNS, ID_COLUMN
 from siafu.sparse import Array
 
 log = logging.getLogger(__name__)
@@ -107,6 +107,7 @@ class EdgeList:
     target: str
     split: str | None
     tables: dict[str, Table]  # of features, labels and split, those that are tables
+    identities: tuple[tuple[int, int, int], ...]  # of the files: they are read more than once
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -125,6 +126,7 @@ class EdgeList:
         if self.weight:
             names, kinds = [*names, self.weight], [*kinds, WEIGHTS]
         for src, dst, *weight in columns.blocks(self.files[piece], names, rows, kinds):
+            columns.check_unchanged(self.files[piece], self.identities[piece])
             yield src, dst, weight[0].astype(np.float64, copy=False) if weight else None
 
     def _id_kind(self, seen: Seen | None = None) -> Kind:
@@ -253,12 +255,15 @@ class EdgeList:
             raise DatasetError(f"{name}: none of its {total} ids (column {of_table.id!r}) is in an edge{told}")
 
     def _columns(self) -> dict[str, tuple[str, ...]]:
-        """Names of the columns of features; and the columns of the table, where these names do not tell them."""
+        """Names of the columns of features, and the columns of the table, where these names do not tell them; and, for
+        another table of the same kind, those of source, target and id."""
         features = self.tables.get("features")
         named = vertexfiles.feature_names(features)
-        if features is None or not named or named == features.chosen:
-            return {COLUMNS: named} if named else {}
-        return {COLUMNS: named, CHOSEN: features.chosen}
+        found = {COLUMNS: named} if named else {}
+        if features is not None and named and named != features.chosen:
+            found[CHOSEN] = features.chosen
+        said = {END_COLUMNS: (self.src, self.dst), ID_COLUMN: (features.id,) if features is not None else ()}
+        return found | {key: names for key, names in said.items() if names and not any(map(str.isdecimal, names))}
 
     def _note_of_edges(self) -> str:
         """What of the file of edges was taken for what."""
@@ -350,6 +355,7 @@ def parse(argument: str) -> EdgeList:
     """What an argument of the form above names. Raises: DatasetError for an option or a file that is not there."""
     path, given = options_of(argument, OPTIONS, "edges:")
     files = columns.files_of(path)
+    identities = tuple(map(columns.identity, files))
     names = columns.column_names(files[0])
     if len(names) < 2:
         count = "one column" if names else "no columns"
@@ -394,6 +400,7 @@ def parse(argument: str) -> EdgeList:
         target=target,
         split=split,
         tables=tables,
+        identities=identities,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from graph_data.sources import columns, words
+from graph_data.sources.ids import check_alike
 from siafu.errors import DatasetError
 from siafu.graph import MAX_EDGE_TYPES, Graph
 from siafu.sparse import Array
@@ -43,6 +44,7 @@ class EdgeTypes:
         if wordy:
             vocabulary = words.Vocabulary("a word: every edge has a type", optional=False)
             number, names = vocabulary.sorted(_read(files, column, vocabulary.kind))
+            check_alike(names, f"{files[0]}: column {column!r}: types of edges")
         else:
             values, number = np.unique(
                 _read(files, column, columns.ids(hint=", as the first one is")), return_inverse=True

@@ -26,7 +26,11 @@ from siafu.sparse import Array
 
 HOWS = ("auto", "integer", "text")  # what ids may be said to be; auto: as the first one is
 HUGE_DIGITS = 76  # of an integer that Arrow can hold
-UNSEEN = "[\u00ad\u200b-\u200f\u2060\ufeff]"  # soft hyphen, zero width, direction, byte order mark
+#: Of RE2: signs of control and format (zero width, direction, byte order mark), fillers and selectors of variants.
+UNSEEN = (
+    r"[\p{Cf}\x00-\x08\x0e-\x1f\x7f-\x{84}\x{86}-\x{9f}\x{34f}\x{115f}\x{1160}\x{17b4}\x{17b5}\x{180b}-\x{180f}"
+    r"\x{2065}\x{2800}\x{3164}\x{fe00}-\x{fe0f}\x{ffa0}\x{e0000}-\x{e0fff}]"
+)
 COMMENT = "^(#|%|//)\\s"  # what a line between rows begins with, if it is none
 MERGE_AT = 1 << 20  # new ids that wait until they are merged
 
@@ -60,29 +64,8 @@ class NamedIds:
         )
 
     def alike(self) -> tuple[str, str] | None:
-        """Two texts that differ only in blanks around them, signs without width, or in how accents are composed."""
-        pa, compute = arrow(), arrow("pyarrow.compute")
-        if not pa.types.is_large_string(self.values.type):
-            return None
-        foreign = compute.invert(compute.string_is_ascii(self.values))
-        plain = compute.replace_substring_regex(self.values.filter(foreign), UNSEEN, "")
-        plain = compute.replace_with_mask(self.values, foreign, compute.utf8_normalize(plain, "NFC"))
-        plain = compute.utf8_trim_whitespace(plain)
-        other = compute.not_equal(plain, self.values).to_numpy(zero_copy_only=False)
-        changed = np.flatnonzero(other)
-        if not len(changed):
-            return None
-        keys = hashes(plain.take(_arrow_array(changed)))
-        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        twice = first[which] != np.arange(len(keys))  # as one before it
-        known = np.isin(keys, self._hashes)
-        if known.any():
-            v = int(changed[np.argmax(known)])
-            return plain[v].as_py(), self.values[v].as_py()
-        if twice.any():
-            row = int(np.argmax(twice))
-            return self[int(changed[first[which[row]]])], self[int(changed[row])]
-        return None
+        """Two of them that ``alike`` finds."""
+        return alike(self.values) if arrow().types.is_large_string(self.values.type) else None
 
     @property
     def is_huge(self) -> bool:
@@ -107,6 +90,34 @@ class NamedIds:
     def save(self, file: Path) -> None:
         pa = arrow("pyarrow")
         arrow("pyarrow.parquet").write_table(pa.table({"id": self.values}), file)
+
+
+def alike(values: Any) -> tuple[str, str] | None:
+    """Two texts of an Arrow array of distinct ones that differ only in blanks around them, in which blanks they have,
+    in signs that are not seen, or in how accents are composed."""
+    compute = arrow("pyarrow.compute")
+    foreign = compute.invert(compute.ascii_is_printable(values))
+    plain = compute.replace_substring_regex(values.filter(foreign), UNSEEN, "")
+    plain = compute.utf8_normalize(compute.replace_substring_regex(plain, r"\p{Zs}", " "), "NFC")
+    plain = compute.utf8_trim_whitespace(compute.replace_with_mask(values, foreign, plain))
+    changed = np.flatnonzero(compute.not_equal(plain, values).to_numpy(zero_copy_only=False))
+    before: dict[str, str] = {}
+    known = compute.is_in(plain, values).to_numpy(zero_copy_only=False) if len(changed) else ()
+    for v in map(int, changed):
+        text, meant = values[v].as_py(), plain[v].as_py()
+        if known[v]:
+            return meant, text
+        if meant in before:
+            return before[meant], text
+        before[meant] = text
+    return None
+
+
+def check_alike(words: Sequence[str], what: str) -> None:
+    """Raises: DatasetError for two words that ``alike`` finds: they would be two classes, types or categories. ``what``
+    begins the message."""
+    if words and (pair := alike(arrow().array(words, "large_string"))) is not None:
+        raise DatasetError(f"{what}: {pair[0]!a} and {pair[1]!a} differ only in what is not seen: make them equal")
 
 
 Ids = Array | NamedIds  # of Graph.ids: int64 [N], or names
@@ -154,7 +165,8 @@ def type_of(files: Sequence[Path], ends: Sequence[str], how: str, tables: Sequen
     """
     if how not in HOWS:
         raise DatasetError(f"ids {how!r}, {one_of(how, HOWS)}")
-    pa, file = arrow(), files[0]
+    pa = arrow()
+    file = next((one for one in files if columns.num_rows(one) > 0), files[0])  # one without rows may have no types
     columns.check_columns(file, ends)
     if how != "auto":
         return pa.large_string() if how == "text" else None
@@ -206,6 +218,8 @@ def _kept_type(kind: Any, where: Where) -> Any:
 def _family(kind: Any) -> str:
     """Types among which ids can be converted."""
     text = "int64" if kind is None else str(kind)
+    if text.startswith("timestamp") and "tz=" in text:
+        return "timestamp of a zone"  # what hour one without a zone is, nobody knows
     return "integer" if text.startswith(("int", "uint", "decimal")) else re.split(r"[\[(]", text)[0]
 
 

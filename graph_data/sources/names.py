@@ -17,7 +17,15 @@ from graph_data import published
 from graph_data.archives.formats import recognised
 from graph_data.rowfile import check_file
 from graph_data.sources.beside import TOLD
-from graph_data.sources.columns import LISTED, SUFFIXES, file_and_columns, files_of, missing, path_and_options
+from graph_data.sources.columns import (
+    LISTED,
+    SUFFIXES,
+    file_and_columns,
+    files_of,
+    missing,
+    path_and_options,
+    why_unknown,
+)
 from graph_data.sources.randomrows import random_width
 from graph_data.sources.sizes import SMALL, Sizes, guessed
 from siafu.errors import DatasetError
@@ -41,7 +49,6 @@ SOURCES = {
 }
 OF_VERTICES = ("features", "labels", "split")  # options that name files
 ENDINGS = {".npz": "npz", ".bsnap": "bsnap", ".dgl": "dgl", ".pt": "pyg"}  # of a file -> what it is
-PACKED = (".zip", ".bz2", ".xz", ".zst", ".7z", ".rar", ".tar", ".tgz", ".gz", ".lz4")
 DATA_VARIABLE = "SIAFU_DATA"  # the folder where bare names are looked up first
 DATA_FOLDERS = ("data", "../shared/data")
 
@@ -188,20 +195,14 @@ def resolve(name: str) -> Source:
         raise DatasetError(f"source {name!r}: siafu get {path} fetches it, as ogb:{path}")
     if Path(path).is_dir():
         raise DatasetError(f"source {name!r}: a folder without shards, tables or a graph in a format that siafu knows")
-    if Path(path).is_file():
-        raise DatasetError(f"{path}: {_why_unknown(Path(path).name)}")
+    if Path(path).is_file() and path.endswith("/"):
+        raise DatasetError(f"{path}: is a file, not a folder: leave out the slash")
+    if Path(path).exists():
+        check_file(Path(path))  # a pipe
+        endings = (*ENDINGS, *SUFFIXES)
+        unknown = f"ends as no format that siafu reads: {', '.join(dict.fromkeys(endings))}, or those of docs/data.md"
+        raise DatasetError(f"{path}: {why_unknown(Path(path).name, endings) or unknown}")
     known = [*SOURCES, *sorted({path.stem for folder in folders for path in folder.glob("*.npz")})]
     if close := get_close_matches(path.lower(), [*known, *published.graphs()], 1, 0.75):
         raise DatasetError(f"source {name!r}: no such file or graph, did you mean {close[0]}?")
     raise DatasetError(f"source {name!r}: must be a .npz, .parquet or .csv file, or one of {', '.join(known)}")
-
-
-def _why_unknown(name: str) -> str:
-    """Why a file of this name is read by nobody, and what to do."""
-    endings = (*ENDINGS, *SUFFIXES)
-    lower = next((ending for ending in endings if name.lower().endswith(ending)), "")
-    if lower:
-        return f"endings are read in lower case: call it {name[: -len(lower)]}{lower}"
-    if name.lower().endswith(PACKED):
-        return "is packed: unpack it (of packed files, siafu reads tables ending in .gz)"
-    return f"ends as no format that siafu reads: {', '.join(dict.fromkeys(endings))}, or those of docs/data.md"

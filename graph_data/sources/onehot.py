@@ -16,6 +16,7 @@ import numpy as np
 
 from graph_data.sources import columns
 from graph_data.sources.columns import Kind, Where
+from graph_data.sources.ids import check_alike
 from graph_data.sources.textfile import MISSING
 from graph_data.sources.words import coded
 from siafu.errors import DatasetError, counted
@@ -50,6 +51,7 @@ class Categories:
         if not found:
             raise DatasetError(f"{files[0]}: column {column!r} has no category: #-{column} leaves it out")
         self.names = tuple(sorted(found))
+        check_alike(self.names, f"{files[0]}: column {column!r}: categories")
         self._number = {name: i for i, name in enumerate(self.names)}
         self.kind = Kind("string", MUST, self._rows)
 
@@ -75,7 +77,9 @@ class Categories:
         said = ", ".join(repr(word) for word in sorted(self.missing) if word)
         count = self.missing.total()
         missing = f", all 0 in {counted(count, 'row')} without any{f' ({said})' if said else ''}"
-        return f"{file.name}: [{self.column}] is {len(self.names)} columns of 0 and 1{missing if count else ''}"
+        return (
+            f"{file.name}: [{self.column}] is {counted(len(self.names), 'column')} of 0 and 1{missing if count else ''}"
+        )
 
 
 def _category(word: str) -> str:

@@ -31,10 +31,12 @@ TEXT = {
 }
 SEPARATORS = (",", ";", "\t", "|", BLANKS)
 COMMENTS = ("#", "%")  # what a line above the header begins with, if it is none
+EXCELS = re.compile(r"sep=.")  # a first line that tells Excel the separator
 BLOCK_BYTES = 4 << 20
 HEAD_BYTES = 1 << 16
 HEAD_LINES = 4  # at least, of a longer file
 WIDEST_FIELD = 1 << 26  # bytes of a quoted field
+BRACKETS = "()[]{}"  # around numbers, of lines that Python has printed
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 WHOLE = re.compile(r"[-+]?\d{1,18}(\.0*)?")  # an integer, perhaps in a column of floats
 LEADING_ZERO = re.compile(r"[-+]?0\d+")
@@ -127,7 +129,7 @@ class Layout:
 
     @cached_property
     def first(self) -> list[str]:
-        return [field.strip() for field in self.rows[0]]
+        return [field.strip().removeprefix("\ufeff") for field in self.rows[0]]  # of a second byte order mark
 
     @cached_property
     def names(self) -> list[str]:
@@ -140,7 +142,7 @@ def layout(file: Path) -> Layout:
     head = _head(file)
     lines = [line.removesuffix("\r") for line in head.decode("utf-8-sig", "replace").split("\n")]
     whole = lines[:-1] if len(lines) > 1 and (len(head) >= HEAD_BYTES or not lines[-1]) else lines
-    comments = next((i for i, line in enumerate(whole) if not line.startswith(COMMENTS)), len(whole))
+    comments = next((i for i, line in enumerate(whole) if not _is_comment(i, line)), len(whole))
     body = whole[comments:]
     if not head or not body:
         raise DatasetError(f"{file}: {'has nothing but comments' if comments else 'is empty'}")
@@ -149,7 +151,7 @@ def layout(file: Path) -> Layout:
     separator = _separator(file, body)
     try:
         rows = _split(body, separator)
-        header = csv.reader(body, delimiter=separator)
+        header = _reader(body, separator)
         next(header)
     except csv.Error as error:
         if "new-line" in str(error):
@@ -163,6 +165,10 @@ def layout(file: Path) -> Layout:
         )
     first = [field.strip() for field in rows[0]]
     return Layout(separator, comments, not all(NUMBER.fullmatch(field) for field in first), tuple(map(tuple, rows)))
+
+
+def _is_comment(number: int, line: str) -> bool:
+    return line.startswith(COMMENTS) or (not number and EXCELS.fullmatch(line) is not None)
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -204,7 +210,13 @@ def _width(lines: list[str], separator: str) -> int:
 def _split(lines: list[str], separator: str) -> list[list[str]]:
     if separator == BLANKS:
         return [re.split("[ \t]+", line.strip(" \t")) for line in lines]
-    return list(csv.reader(lines, delimiter=separator))
+    return list(_reader(lines, separator))
+
+
+def _reader(lines: list[str], separator: str) -> Any:
+    """As csv.reader, for fields that are longer than its 131,072 characters: whole documents are."""
+    csv.field_size_limit(max(csv.field_size_limit(), WIDEST_FIELD))
+    return csv.reader(lines, delimiter=separator)
 
 
 def column_names(file: Path) -> list[str]:
@@ -214,7 +226,7 @@ def column_names(file: Path) -> list[str]:
     header, or the second line like one.
     """
     found = layout(file)
-    numbers = [name for name in found.first if NUMBER.fullmatch(name)]
+    numbers = [name for name in found.first if NUMBER.fullmatch(name.strip(BRACKETS))]
     counted = [list(map(str, range(start, start + len(numbers)))) for start in (0, 1)]  # of columns without names
     if found.has_header and numbers and (numbers not in counted or found.first[0] == numbers[0]):
         raise DatasetError(
@@ -346,6 +358,8 @@ def batches(file: Path, columns: list[str], types: list[str], use_threads: bool 
     """Arrow's batches of these columns; ``types`` are names of Arrow types."""
     pa, text, found = arrow("pyarrow"), arrow("pyarrow.csv"), layout(file)
     status = file.stat()
+    if len(found.rows) == found.has_header and status.st_size < HEAD_BYTES:
+        return  # pyarrow wants a line break behind a header that is all
     _check_quotes(file, found.separator, found.comments, status.st_ino, status.st_size, status.st_mtime_ns)
     names, spaced = column_names(file), found.has_header and found.first != list(found.rows[0])
     source: Any = str(file)

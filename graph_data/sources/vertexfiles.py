@@ -8,6 +8,7 @@ ascending order, and so are integers that are not 0, 1, 2, ...
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,14 +21,17 @@ from graph_data.masks import role_of
 from graph_data.rowfile import RowFile, check_file
 from graph_data.sources import columns, onehot, textfile, words
 from graph_data.sources.columns import FEATURES, Kind
-from graph_data.sources.ids import Ids, places
+from graph_data.sources.ids import Ids, check_alike, places
 from graph_data.sources.onehot import Categories
 from graph_data.sources.randomrows import RandomRows, random_width
 from graph_data.targets import numbered_note, one_hot, renumbered
 from siafu.errors import DatasetError, counted
+from siafu.features import rounded_away, steps_warning
 from siafu.graph import NONE, check_told
 from siafu.npy import read_archive
 from siafu.sparse import Array, Rows, SparseRows
+
+log = logging.getLogger(__name__)
 
 #: Names (``columns.plain``) of the column that is the id, wherever it stands.
 IDS = ("id", "ids", "nodeid", "node", "vertexid", "vertex", "nid", "vid")
@@ -44,6 +48,7 @@ class Table:
     id: str
     values: tuple[str, ...]
     onehot: frozenset[str] = frozenset()  # of the values, those of categories
+    identities: tuple[tuple[int, int, int], ...] = ()  # of the files: they are read more than once
 
     @cached_property
     def categories(self) -> dict[str, Categories]:
@@ -75,9 +80,10 @@ class Table:
     ) -> Iterator[tuple[Array, list[Array]]]:
         """Blocks as vertex numbers [k] and values [k] of every column; marks who was ``seen``, bool [N]."""
         rows = max(1, TABLE_VALUES // (1 + sum(self.widths)))
-        for file in self.files:
+        for file, before in zip(self.files, self.identities, strict=True):
             first = 1
             for keys, *values in columns.blocks(file, (self.id, *self.values), rows, [id_kind, *kinds]):
+                columns.check_unchanged(file, before)
                 where, known = places(ids, len(seen), keys)
                 if not known.all():
                     row = int(np.argmin(known))
@@ -113,6 +119,7 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
     """
     path, chosen = columns.file_and_columns(text)
     files = columns.files_of(path)
+    identities = tuple(map(columns.identity, files))
     names = columns.column_names(files[0])
     id_column = id_column if id_column and id_column in names else _id_of(files[0], names)
     others = names[1:] if _begins_with_row_numbers(files[0], names) else names
@@ -131,7 +138,7 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
         )
     for file in files:
         columns.check_columns(file, (id_column, *values))
-    return Table(text, tuple(files), id_column, values, categories)
+    return Table(text, tuple(files), id_column, values, categories, identities)
 
 
 def _chosen(
@@ -227,6 +234,7 @@ def features(
             f"each word, #-{column} leaves it out"
         )
     widths = rows.widths
+    low, high = np.full(sum(widths), np.inf), np.full(sum(widths), -np.inf)  # of every column, as the table has it
     kinds = [rows.categories[name].kind if name in rows.onehot else FEATURES for name in rows.values]
     shape = (num_vertices, sum(widths))
     seen = np.zeros(num_vertices, bool)
@@ -243,7 +251,9 @@ def features(
                     f"{rows.files[0]}: column {column!r} has lists of {k} numbers and of "
                     f"{one.size // len(one)}, must be of one length"
                 )
-        out[where] = np.concatenate([one.reshape(len(one), -1) for one in values], axis=1)
+        block = np.concatenate([one.reshape(len(one), -1) for one in values], axis=1)
+        low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
+        out[where] = block
     if not seen.all():
         count = int((~seen).sum())
         more = f" and {count - 1:,} more" if count > 1 else ""
@@ -251,6 +261,9 @@ def features(
             f"{rows.files[0]}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}{more}, which "
             "edges or another table have"
         )
+    if (lost := np.flatnonzero(rounded_away(low, high))).size:
+        column = rows.values[int(np.searchsorted(np.cumsum(widths), lost[0], side="right"))]
+        log.warning("%s", steps_warning(rows.files[0].name, column, low[lost[0]], high[lost[0]]))
     return out if scratch is None else RowFile(scratch)
 
 
@@ -339,6 +352,7 @@ def _words(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None) -> La
             f"{rows.text}: column {rows.values[0]!r} has {len(names)} words, must have <= {words.MAX_CLASSES} classes"
         )
     _check_header(rows, names)
+    check_alike(names, f"{rows.files[0]}: column {rows.values[0]!r}: classes")
     missing = vocabulary.missing
     return Labels(values, names, (_missing("label", rows, missing.total(), sorted(missing)),) if missing else ())
 

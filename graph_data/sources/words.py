@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,6 +107,7 @@ class Roles:
         codes, words = coded(array, where, ROLES_ARE)
         roles = np.empty(len(words), np.uint8)
         for code, word in enumerate(map(str.strip, words)):
+            word = re.sub(r"^([0-3])\.0*$", r"\1", word)  # as pandas writes integers beside a missing one
             if word in MISSING and word.lower() != "none":
                 self.missing[word] += int(np.count_nonzero(codes == code))
             elif word.lower() != "none" and word.lower() not in ROLES:

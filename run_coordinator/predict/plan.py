@@ -14,6 +14,7 @@ from graph_data.renumbered import Numbers
 from run_coordinator import conditions, prepared
 from run_coordinator.lambda_emulator import as_asked
 from run_coordinator.predict.meanings import Meanings, Names
+from run_coordinator.run_directory import is_under_way
 from siafu import model_file, models
 from siafu.baseline import BaselineConfig, load
 from siafu.checkpoints import FOLDER_NAME
@@ -110,7 +111,7 @@ def check_run(run_dir: Path) -> None:
     if not (run_dir / CONFIG).is_file():
         raise ConfigError(f"{run_dir}: not a finished run: it has no {CONFIG}")
     if not (run_dir / MODEL).is_file() and _checkpoint(run_dir) is None:
-        how = f"siafu resume {shlex.quote(str(run_dir))} finishes it"
+        how = "it is under way" if is_under_way(run_dir) else f"siafu resume {shlex.quote(str(run_dir))} finishes it"
         raise ConfigError(f"{run_dir}: its run is not finished and has no checkpoint: {how}")
 
 

@@ -90,3 +90,36 @@ def test_the_cache_tells_whose_columns_they_are(tmp_path):
     found = [cached(named(seed=2), cache_dir=tmp_path / "cache", **OPTIONS, **options) for options in given]
     assert len(set(found)) == 3
     assert found[1] == found[3]
+
+
+def test_source_target_and_id_are_the_columns_of_the_first_graph_wherever_they_stand(tmp_path):
+    """Reading the first two columns of the second table would turn every edge round."""
+    users = "id_of,age\na,1\nb,2\nc,3\n".replace("id_of", "user")
+    (tmp_path / "edges.csv").write_text("buyer,seller\na,b\nb,c\nc,b\n")
+    (tmp_path / "users.csv").write_text(users)
+    (tmp_path / "turned.csv").write_text("seller,buyer\nb,a\nc,b\nb,c\n")
+    (tmp_path / "more.csv").write_text("age,user\n1,a\n2,b\n3,c\n")
+    first = prepare(f"{tmp_path}/edges.csv?features={tmp_path}/users.csv", tmp_path / "first", directed=True)
+    again = f"{tmp_path}/turned.csv?features={tmp_path}/more.csv"
+    found = prepare(again, tmp_path / "again", directed=True, features_as=first.path)
+    for name in ("in_indptr", "in_indices"):
+        one, other = (np.load(shards.path / "part-000" / f"{name}.npy") for shards in (first, found))
+        np.testing.assert_array_equal(one, other)
+    assert told(found)[:2] == (
+        "turned.csv: edges from [buyer] to [seller]",
+        "more.csv: vertices by [user], features [age]",
+    )
+
+
+def test_ends_that_are_named_or_not_there_are_not_those_of_the_first_graph(tmp_path):
+    (tmp_path / "edges.csv").write_text("buyer,seller\na,b\nb,c\n")
+    (tmp_path / "turned.csv").write_text("seller,buyer\na,b\nb,c\n")
+    (tmp_path / "other.csv").write_text("from,to\na,b\nb,c\n")
+    first = prepare(f"{tmp_path}/edges.csv?features=random:2", tmp_path / "first", directed=True)
+    for name, given, said in (
+        ("turned", "&src=seller&dst=buyer", "[seller] to [buyer]"),
+        ("other", "", "[from] to [to]"),
+    ):
+        source = f"{tmp_path}/{name}.csv?features=random:2{given}"
+        found = prepare(source, tmp_path / f"shards {name}", directed=True, features_as=first.path)
+        assert told(found)[0] == f"{name}.csv: edges from {said}"

@@ -20,7 +20,7 @@ from tests.toy_graphs import random_graph
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run's directory, with its model and two checkpoints."""
-    (tmp_path / "config.toml").write_text("")
+    (tmp_path / "config.toml").write_text("[train]\nepochs = 6\n")
     (tmp_path / "manifest.json").write_text("{}")  # a run has one too
     save_model(tmp_path / "model.safetensors", state(5).weights[5], SPEC, {"epoch": 5})
     for version in (5, 6):
@@ -60,10 +60,29 @@ def test_an_aggregate_that_was_overwritten_is_found(tmp_path: Path):
 def test_a_run_s_models_and_checkpoints_are_looked_at(run: Path):
     spoil(run / "checkpoints" / "epoch-0006" / "optimiser.safetensors")
     found = examined(run)
-    assert [(what, ok) for what, ok, _ in found] == [("model", True), ("checkpoint", True), ("checkpoint", False)]
+    assert [(what, ok) for what, ok, _ in found] == [
+        ("model", True),
+        ("checkpoint", True),
+        ("checkpoint", False),
+        ("records", True),
+    ]
     assert found[0][2] == f"{run / 'model.safetensors'}: gcn, 39 parameters"
     assert found[1][2] == f"{run / 'checkpoints' / 'epoch-0005'}: after 5 epochs, with weights of 3, 4, 5"
     assert "optimiser.safetensors: its SHA-256 is not" in found[2][2]
+
+
+@pytest.mark.parametrize("name", ["config.toml", "names.json", "manifest.json", "result.json", "metrics.jsonl"])
+def test_a_file_of_a_run_that_was_left_empty_is_damage(run: Path, name: str):
+    """As after a loss of power; before, siafu doctor RUN read weights alone."""
+    (run / "result.json").write_text("{}")
+    (run / "metrics.jsonl").write_text('{"event": "start"}\n')
+    (run / "names.json").write_text('{"classes": ["a", "b"]}')
+    *_, last = examined(run)
+    assert last == ("records", True, f"{run}: 1 measurement, 1 kind of names")
+    (run / name).write_text("")
+    *_, (what, ok, found) = examined(run)
+    assert (what, ok) == ("records", False)
+    assert found.startswith(f"{run / name}: ")
 
 
 def test_a_checkpoint_or_a_model_alone_is_too(run: Path):
@@ -90,5 +109,5 @@ def test_doctor_says_it_in_lines_or_as_json(run: Path, capsys: pytest.CaptureFix
     assert lines[-1] == "something is damaged: see FAIL above"
     assert main(["doctor", str(run), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
-    assert [check["ok"] for check in report["checks"]] == [False, True, True]
+    assert [check["ok"] for check in report["checks"]] == [False, True, True, True]
     assert not report["ok"]

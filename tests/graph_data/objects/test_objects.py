@@ -131,6 +131,19 @@ def test_sparse_tensors_stay_sparse(layout):
     assert rows.dense().tolist() == x.tolist()
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_tensors_with_dense_axes_are_refused():
+    torch = pytest.importorskip("torch")
+    for x in (torch.ones(3, 2, 1).to_sparse(1), torch.ones(3, 2).to_sparse(1), torch.ones(3, 2, 1).to_sparse()):
+        with pytest.raises(DatasetError, match=r"arrays: features are torch\.sparse_coo .*, must be \[N, F\] without"):
+            siafu.from_arrays(EDGES, x)
+
+
+def test_a_label_that_int64_cannot_hold_is_not_taken_for_unknown():
+    with pytest.raises(DatasetError, match=r"a label is 18446744073709551615, must be below 2\*\*63, and -1 where"):
+        siafu.from_arrays(EDGES, np.eye(3), np.array([0, 1, 2**64 - 1], np.uint64))
+
+
 def test_scipy_features_stay_sparse_and_are_not_changed():
     x = scipy.sparse.coo_matrix(([1.0, 2.0, 4.0], ([0, 0, 2], [1, 1, 0])), shape=(3, 2))
     rows = siafu.from_arrays(EDGES, x).features

@@ -620,3 +620,191 @@ def test_a_column_without_its_file_and_a_file_without_its_column_are_called_that
     refused(r"^job: no such file; a column of a table is FILE#COLUMN$", "features=u.csv%23age&labels=job")
     words = r"^u\.csv: column 'job' is of words, must be of numbers: u\.csv#COLUMN takes one column of words$"
     refused(words, "features=u.csv%23age&labels=u.csv")
+
+
+# --- what other programs write ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [("float16", 11), ("float32", 24), ("float64", 53)])
+def test_ids_that_their_floats_have_rounded_are_refused(dtype, digits):
+    """In float32, 16777217 becomes 16777216: another vertex."""
+    for top, good in ((2**digits - 1, True), (2**digits, False)):
+        table = pa.table({"source": pa.array(np.array([1, top], dtype)), "target": [5, 1]})
+        pa.parquet.write_table(table, "e.parquet")
+        if good:
+            assert load("features=random:2", "e.parquet").ids.tolist() == [1, 5, top]
+        else:
+            words = rf"must be an integer, not a rounded one: below 2\*\*{digits}$"
+            refused(rf"^e\.parquet: row 2: column 'source' is .*, {words}", "features=random:2", "e.parquet")
+
+
+@pytest.mark.parametrize("top", [2**64 - 1, 7])
+def test_statistics_are_those_of_the_column_behind_columns_of_structs(top):
+    """A struct has a column of statistics for each of its fields."""
+    table = {"about": [{"a": 1, "b": 2**63 - 1}] * 2, "source": pa.array([top, 1], pa.uint64())}
+    pa.parquet.write_table(pa.table(table | {"target": pa.array([1, 5], pa.uint64())}), "e.parquet")
+    assert columns.bounds(Path("e.parquet"), "source") == (1, top)
+    assert columns.bounds(Path("e.parquet"), "about") is None
+    graph = load("features=random:2", "e.parquet")
+    assert [int(graph.ids[v]) for v in range(3)] == [1, *sorted((5, top))]
+
+
+@pytest.mark.parametrize("empty", ["parquet", "csv"])
+def test_a_file_without_rows_says_nothing_of_the_type_of_ids(empty):
+    """Pandas writes the columns of an empty table without a type."""
+    Path("many").mkdir()
+    if empty == "parquet":
+        pa.parquet.write_table(pa.table({"source": pa.nulls(0), "target": pa.nulls(0)}), "many/0.parquet")
+    else:
+        Path("many/0.csv").write_text("source,target")  # without a line break
+    Path("many/1.csv").write_text("source,target\nann,bob\n")
+    graph = load("features=random:2", "many")
+    assert list(np.asarray(graph.ids)) == ["ann", "bob"]
+
+
+@pytest.mark.parametrize("first", ["sep=;", "\ufeffsep=;"])
+def test_excels_line_of_the_separator_is_above_the_table(first):
+    Path("e.csv").write_text(f"{first}\nsource;target;w\n1;2;0.5\n2;3;1\n")
+    graph = load("features=random:2&weight=w")
+    assert (graph.ids.tolist(), graph.weight.tolist()) == ([1, 2, 3], [0.5, 1])
+    assert graph.notes[0].endswith("weights [w]; 1 line of comments above; separated by ';'")
+
+
+def test_lines_that_python_has_printed_have_no_header():
+    """The first edge would be lost as names of columns."""
+    for begin, end in ("()", "[]"):
+        Path("e.txt").write_text(f"{begin}1, 2{end}\n{begin}3, 4{end}\n")
+        refused(
+            r"^e\.txt: its first line, .*, looks like data, not like names of columns", "features=random:2", "e.txt"
+        )
+
+
+def test_a_second_byte_order_mark_is_no_part_of_a_name():
+    Path("e.csv").write_bytes(b"\xef\xbb\xbf\xef\xbb\xbfsource,target,w\n1,2,1\n2,1,1\n")
+    assert load("features=random:2&src=source&dst=target&weight=w").ids.tolist() == [1, 2]
+
+
+def test_texts_may_be_longer_than_pythons_fields_of_csv():
+    Path("u.csv").write_text(f"id,about,age\n1,{'x' * 200_000},7\n2,y,8\n3,z,9\n4,,6\n")
+    assert load("features=u.csv%23age").features[:, 0].tolist() == [7, 8, 9, 6]
+
+
+def test_parts_may_be_numbers_with_a_point_as_pandas_writes_them_beside_missing_ones():
+    Path("s.csv").write_text("id,part\n1,1.0\n2,2.0\n3,\n4,3.\n")
+    assert load("features=u.csv%23age&split=s.csv").split[:, 0].tolist() == [TRAIN, VAL, 0, TEST]
+
+
+def test_an_option_that_is_there_twice_is_refused():
+    refused(
+        r"^edges:e\.csv has the option 'features' twice: keep one of them$", "features=random:2&features=u.csv%23age"
+    )
+
+
+UNSEEN = ["x\u202c", "x\u034f", "x\u2063", "x\ufe0f", "x\u3164", "x\x01", "\u2066x\u2069", "x\U000e0041"]
+
+
+@pytest.mark.parametrize(("one", "other"), [*(("x", word) for word in UNSEEN), ("a b", "a\xa0b"), ("é", "e\u0301")])
+def test_ids_classes_types_and_categories_that_look_alike_are_refused(one, other):
+    same = rf" '{re.escape(ascii(one)[1:-1])}' and '{re.escape(ascii(other)[1:-1])}' differ only in what is not seen"
+    Path("t.csv").write_text(f"source,target,kind\n{one},y,{one}\ny,{other},{other}\n", newline="")
+    refused(f"^t.csv: ids{same}: make them equal; --ids text takes both$", "features=random:2", "t.csv")
+    assert load("features=random:2&ids=text", "t.csv").num_vertices == 3
+    Path("t.csv").write_text(f"source,target,kind\n1,2,{one}\n2,1,{other}\n", newline="")
+    refused(f"^t.csv: column 'kind': types of edges:{same}: make them equal$", "features=random:2&type=kind", "t.csv")
+    Path("u.csv").write_text(f"id,word\n1,{one}\n2,{other}\n3,y\n4,y\n", newline="")
+    refused(f"^u.csv: column 'word': classes:{same}", "features=random:2&labels=u.csv")
+    refused(f"^u.csv: column 'word': categories:{same}", "features=u.csv%23word:onehot")
+
+
+def test_times_with_and_without_a_zone_are_not_compared():
+    times = {"source": pa.array([0, 1], pa.timestamp("us", "UTC")), "target": pa.array([1, 0], pa.timestamp("us"))}
+    pa.parquet.write_table(pa.table(times), "e.parquet")
+    refused(
+        r"^e\.parquet: columns 'source' and 'target' are .*, must be of one type",
+        "features=random:2&src=source&dst=target",
+        "e.parquet",
+    )
+
+
+def test_an_ending_in_capitals_is_told():
+    Path("U.CSV").write_text(USERS)
+    refused(r"^U\.CSV: endings are read in lower case: call it U\.csv$", "features=U.CSV")
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet", "npz"])
+def test_differences_that_float32_rounds_away_are_told(end, caplog, tmp_path):
+    """All four times would be one number, without a word."""
+    begin = 1_700_000_000
+    rows = [(begin + v, begin + 1000 * v, v) for v in range(4)]
+    if end == "npz":
+        edges = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
+        np.savez("g.npz", edge_index=edges, x=np.array(rows, np.int64), y=np.array([0, 1, 0, 1]))
+        source, name = "g.npz", "g: feature 0"
+    else:
+        table = pa.table(
+            {"id": [1, 2, 3, 4], **dict(zip(("when", "later", "x"), zip(*rows, strict=True), strict=True))}
+        )
+        if end == "csv":
+            pa.csv.write_csv(table, "t.csv")
+        else:
+            pa.parquet.write_table(table, "t.parquet")
+        source, name = f"e.csv?features=t.{end}", f"t.{end}: feature 'when'"
+    with caplog.at_level(logging.WARNING):
+        prepare(source, tmp_path / "out")
+    assert caplog.messages == [
+        f"{name} is between 1700000000 and 1700000003, where float32 has steps of 128: subtract 1700000000 from it"
+    ]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("file", "rows", "line"), [("e.csv", "ann,bob\nbob,cleo\n", "zoe,ann\n"), ("e.csv", "1,2\n", "7,1\n")]
+)
+def test_a_file_that_grows_between_two_readings_is_refused(file, rows, line, stream, monkeypatch, tmp_path):
+    """An id of text that came after the first reading was read as another vertex."""
+    from graph_data.sources.edgelist import EdgeList
+
+    Path(file).write_text("source,target\n" + rows)
+    census = EdgeList.census
+
+    def and_grows(self, *given):
+        found = census(self, *given)
+        with Path(file).open("a") as opened:
+            opened.write(line)
+        return found
+
+    monkeypatch.setattr(EdgeList, "census", and_grows)
+    with pytest.raises(
+        DatasetError, match=r"^e\.csv: changed while it was read: start again once nothing writes to it$"
+    ):
+        prepare("e.csv?features=random:2", tmp_path / "out", stream=stream)
+
+
+def test_a_table_of_vertices_that_grows_between_two_readings_is_refused(monkeypatch, tmp_path):
+    from graph_data.sources.edgelist import EdgeList
+
+    census = EdgeList.census
+
+    def and_grows(self, *given):
+        found = census(self, *given)
+        with Path("u.csv").open("a") as opened:
+            opened.write("5,1,1,cook\n")
+        return found
+
+    monkeypatch.setattr(EdgeList, "census", and_grows)
+    with pytest.raises(DatasetError, match=r"^u\.csv: changed while it was read"):
+        prepare("e.csv?features=u.csv&labels=u.csv%23job", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("/dev/null", r"^/dev/null: is a pipe or device, must be a file$"),
+        ("e.csv/", r"^e\.csv/: is a file, not a folder: leave out the slash$"),
+        ("s3://a/e.csv", r"^s3:/+a/e\.csv: no such file; siafu opens no addresses: download it, and give its path$"),
+        ("~/no-such.csv", r"^~/no-such\.csv: no such file; ~ is not replaced here: give /.*no-such\.csv$"),
+    ],
+)
+def test_a_source_that_is_no_file_of_this_machine_is_told(name, words):
+    with pytest.raises(DatasetError, match=words):
+        resolve(f"{name}?features=random:2").load()

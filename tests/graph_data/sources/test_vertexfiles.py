@@ -36,7 +36,7 @@ def edges(tmp_path, monkeypatch):
 def test_words_are_classes_in_ascending_order_and_their_names_are_kept(edges, tmp_path):
     graph = load(f"{edges}?labels=users.csv%23job")
     assert (graph.labels.tolist(), graph.num_classes) == ([1, 0, -1, 1], 2)
-    assert graph.names == {"classes": ("baker", "cook")}
+    assert graph.names["classes"] == ("baker", "cook")
     prepare(f"{edges}?labels=users.csv%23job", tmp_path / "out")
     assert '"baker"' in (tmp_path / "out" / "names.json").read_text()
 
@@ -148,14 +148,14 @@ def test_columns_of_a_table_are_named(edges):
 def test_types_of_edges_are_words_in_ascending_order(edges, tmp_path):
     graph = load(f"{edges}?type=kind")
     assert (graph.edge_type.tolist(), graph.edge_type.dtype, graph.num_edge_types) == ([2, 0, 2, 1], np.uint16, 3)
-    assert graph.names == {"edge_types": ("hates", "knows", "likes")}
+    assert graph.names["edge_types"] == ("hates", "knows", "likes")
     manifest = prepare(f"{edges}?type=kind", tmp_path / "out").manifest
     assert (manifest.num_edge_types, manifest.edge_types) == (3, "relations")
 
 
 def test_types_of_edges_are_integers_without_gaps(edges):
     graph = load(f"{edges}?type=many")
-    assert (graph.edge_type.tolist(), graph.names) == ([0, 0, 1, 0], {"edge_types": ("7", "300")})
+    assert (graph.edge_type.tolist(), graph.names["edge_types"]) == ([0, 0, 1, 0], ("7", "300"))
     with open("e.csv", "a") as stream:
         stream.write("1,3,likes,8\n")
     assert load(f"{edges}?type=many").edge_type.tolist() == [0, 0, 2, 0, 1]
@@ -164,14 +164,16 @@ def test_types_of_edges_are_integers_without_gaps(edges):
 def test_types_without_gaps_need_no_names(edges, tmp_path):
     (tmp_path / "t.csv").write_text("s,d,t\n1,2,1\n2,1,0\n")
     graph = load("t.csv?type=t")
-    assert (graph.edge_type.tolist(), graph.num_edge_types, graph.names) == ([1, 0], 2, {})
+    assert (graph.edge_type.tolist(), graph.num_edge_types) == ([1, 0], 2)
+    assert "edge_types" not in graph.names
 
 
 def test_types_are_kept_as_they_stand_where_their_number_is_given(edges, tmp_path):
     (tmp_path / "t.csv").write_text("s,d,t\n1,2,3\n2,1,1\n")
     graph = load("t.csv?type=t&num_edge_types=5")
     assert (graph.edge_type.tolist(), graph.edge_type.dtype) == ([3, 1], np.uint16)
-    assert (graph.num_edge_types, graph.names) == (5, {})
+    assert graph.num_edge_types == 5
+    assert "edge_types" not in graph.names
 
 
 @pytest.mark.parametrize(

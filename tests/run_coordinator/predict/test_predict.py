@@ -15,9 +15,9 @@ import pytest
 
 import siafu
 from graph_data.prepare import prepare
-from run_coordinator import api
+from run_coordinator import api, run_directory
 from run_coordinator.predict import evaluated
-from run_coordinator.predict.plan import _slot, plan_of
+from run_coordinator.predict.plan import _slot, check_run, plan_of
 from run_coordinator.run import Run
 from siafu.__main__ import main
 from siafu.errors import ConfigError, DatasetError
@@ -373,3 +373,11 @@ def test_shards_that_were_standardised_by_themselves_are_refused(standardised: R
         match=r"alone: its features are not standardised as the run's graph was: siafu prepare .*--features-as .*run$",
     ):
         siafu.predict(standardised, graph=str(tmp_path / "alone"))
+
+
+def test_a_run_that_is_under_way_is_not_to_be_resumed(tmp_path: Path):
+    (tmp_path / "config.toml").write_text("[train]\nepochs = 9\n")
+    with run_directory.alone(tmp_path), pytest.raises(ConfigError, match=r"has no checkpoint: it is under way$"):
+        check_run(tmp_path)
+    with pytest.raises(ConfigError, match=r"has no checkpoint: siafu resume .* finishes it$"):
+        check_run(tmp_path)
