@@ -7,8 +7,8 @@ names alone.
 
 from __future__ import annotations
 
-import zlib
-from collections import defaultdict
+import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import pytest
@@ -27,15 +27,15 @@ def mark_long(items: Sequence[pytest.Item]) -> None:
 def _mark_long(cases: Sequence[pytest.Item]) -> None:
     # A value is one object in all cases that have it.
     values = [{(name, id(value)) for name, value in item.callspec.params.items()} for item in cases]  # type: ignore[attr-defined]
-    shared = {
-        name
-        for name, _ in set().union(*values)
-        if len({one for each in values for one in each if one[0] == name}) < len(cases)
-    }
-    done: set[tuple[str, int]] = set()
-    for item, each in zip(cases, values, strict=True):
-        (one_in,) = item.get_closest_marker("sampled").args  # type: ignore[union-attr]
-        if zlib.crc32(item.nodeid.encode()) % one_in and {one for one in each if one[0] in shared} <= done:
-            item.add_marker("long")
-        else:
-            done |= each
+    different = Counter(name for name, _ in set().union(*values))
+    missing = {one for one in set().union(*values) if different[one[0]] < len(cases)}
+    (one_in,) = cases[0].get_closest_marker("sampled").args  # type: ignore[union-attr]
+    shuffled = sorted(range(len(cases)), key=lambda number: hashlib.sha256(cases[number].nodeid.encode()).digest())
+    taken = []
+    for number in shuffled:
+        if values[number] & missing:
+            missing -= values[number]
+            taken.append(number)
+    others = [number for number in shuffled if number not in taken]
+    for number in others[max(0, -(-len(cases) // one_in) - len(taken)) :]:
+        cases[number].add_marker("long")

@@ -239,6 +239,7 @@ def test_training_equals_torch(name, optimizer, schedule):
     np.testing.assert_allclose(logits, net(None).detach().numpy(), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "variant"),
     [*((n, v) for n in ("gcn", "sage", "gin") for v in ("dropout", "everything")), ("gcnii", "dropout")],

@@ -38,19 +38,19 @@ def fast(cases: list[Any]) -> list[Any]:
 def test_about_one_case_in_so_many_stays_and_always_the_same_ones():
     cases = cases_of("test_seeds", seed=[f"seed {number}" for number in range(400)])
     stays = fast(cases)
-    assert 70 < len(stays) < 130
+    assert len(stays) == 100
     again = cases_of("test_seeds", seed=[f"seed {number}" for number in reversed(range(400))])
     assert {one.nodeid for one in fast(again)} == {one.nodeid for one in stays}
 
 
 @pytest.mark.parametrize("test", ["test_a", "test_b", "test_c"])
-def test_every_value_of_every_parameter_stays(test):
+def test_every_value_of_every_parameter_stays_though_not_every_pair(test):
     widths, kinds = [f"width {n}" for n in range(9)], ["a", "b", "c"]
     pairs = [(width, kind) for width in widths for kind in kinds]
     stays = fast(cases_of(test, width=[one for one, _ in pairs], kind=[one for _, one in pairs]))
     assert {one.callspec.params["width"] for one in stays} == set(widths)
     assert {one.callspec.params["kind"] for one in stays} == set(kinds)
-    assert len(stays) < 20
+    assert len(stays) <= 11
 
 
 def test_tests_that_are_not_sampled_stay_whole():

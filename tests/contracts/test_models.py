@@ -309,6 +309,7 @@ def test_evaluation_ends_with_the_logits_of_every_vertex(case):
     assert not epoch.gradients
 
 
+@pytest.mark.sampled(2)
 def test_fusion_and_rematerialisation_change_nothing(case):
     graph, spec = case
     weights = weights_of(spec)
@@ -341,6 +342,7 @@ def test_rows_may_be_cut_anywhere(name, alone):
         same(Epoch(graph, spec, weights, cut=cut), expected)
 
 
+@pytest.mark.sampled(2)
 def test_sparse_inputs_give_the_same_as_dense_ones(case):
     graph, spec = case
     weights = weights_of(spec)
@@ -369,6 +371,7 @@ def test_shapes_are_those_of_the_parameters_and_take_no_memory(case):
     assert not any(any(array.strides) for array in shapes.values())
 
 
+@pytest.mark.sampled(2)
 def test_float32_stays_float32(case):
     graph, spec = case
     spec = replace(spec, dtype="float32", fuse=False, rematerialise=False)
@@ -426,6 +429,7 @@ def test_first_weights_have_the_variance_of_their_paper(name, init):
             assert W.var() == pytest.approx(2 / (fan_in + fan_out) if init == "xavier" else 2 / fan_in, rel=0.02)
 
 
+@pytest.mark.sampled(2)
 def test_inputs_are_left_as_they_were(case):
     graph, spec = case
     spec = replace(spec, fuse=False, rematerialise=False)

@@ -96,6 +96,7 @@ def simulated(
     return losses, models
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("workers", "interval", "per_batch"), [(3, 1, 1), (3, 2, 1), (2, 3, 1), (1, 1, 3), (2, 1, 2), (2, 2, 2)]
 )

@@ -48,6 +48,7 @@ def test_any_grid_is_what_one_machine_computes(name: str, ranks: int, replicas: 
         assert metric.scores(metric.merge(trained.scores))[split] == pytest.approx(scores, abs=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "sparse", "preaggregate", "model", "replicas"),
     [
@@ -75,6 +76,7 @@ def test_any_graph(name: str, sparse: bool, preaggregate: bool, model: str, repl
     assert differs_by(train(config, shards, EPOCHS).losses, wanted.losses) < 1e-12
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("ranks", "replicas"), [(7, 1), (6, 3), (3, 3)])
 @pytest.mark.parametrize("model", ["gcn", "gat"])
 def test_more_ranks_than_convenient(model: str, ranks: int, replicas: int, folder: Path) -> None:

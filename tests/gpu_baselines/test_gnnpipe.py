@@ -71,6 +71,7 @@ def test_one_chunk_is_what_one_machine_computes(name: str, stages: int, folder: 
         assert whole[split] == pytest.approx(scores, abs=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize(("stages", "groups", "sparse"), [(1, 3, True), (2, 2, False)])
 def test_one_chunk_shared_by_several_ranks_is_what_one_machine_computes(
@@ -289,6 +290,7 @@ def test_twice_the_crossing_gradients_are_exact_on_average_for_one_gather(
 # --- bytes ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "stages", "copies"), [("gcn", 3, 1), ("sage", 2, 1), ("gat", 4, 1), ("gcnii", 4, 2)])
 @pytest.mark.parametrize("chunks", [1, 5])
 def test_stages_send_every_vertex_once_each_way(name: str, stages: int, copies: int, chunks: int, folder: Path) -> None:

@@ -44,6 +44,7 @@ def test_one_worker_is_cluster_gcn_bit_for_bit(version: str, per_batch: int, tmp
     assert gossip.facts == {**cluster.facts, **own}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("version", "ranks", "interval"), [("v1", 2, 1), ("v1", 4, 2), ("v2", 2, 1), ("v2", 3, 2)])
 def test_workers_share_all_batches_and_learn(version: str, ranks: int, interval: int, tmp_path: Path) -> None:
     """Whoever is faster: features say what the labels are. ``train`` holds all ranks to the same losses and weights."""

@@ -145,6 +145,7 @@ def test_the_start_says_how_long_ranks_took_to_start_in_all_sessions(tmp_path: P
     assert all(line["time_s"] < 50 for line in lines if line["event"] == "epoch")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["gnnpipe", "allreduce", "sampling", "cagnet"])
 def test_every_kind_of_bytes_has_its_links(method: str, tmp_path: Path, folder: Path) -> None:
     """Those of pipelines and batches were nobody's."""

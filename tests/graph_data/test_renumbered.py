@@ -19,6 +19,7 @@ def places(numbers, count):
     return Numbers(np.array(numbers), count)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("case", RELATIONS)

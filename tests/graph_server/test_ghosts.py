@@ -103,6 +103,7 @@ def read_by_hand(along: list[Shard], me: int, backward: bool, counted: set[int] 
     return found - set(shard.vertices.tolist())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("of_loss", [False, True])
 @pytest.mark.parametrize("lane", Lane)
 @pytest.mark.parametrize("directed", [False, True])

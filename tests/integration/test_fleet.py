@@ -269,6 +269,7 @@ def expected_scores(graph: Graph, run: Fleet, weights: dict[str, Array]) -> dict
     return expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("graph", ["directed", "multi-label"])
 @pytest.mark.parametrize("mode", ["pipe", "no-pipe"])
 @pytest.mark.parametrize(("backend", "faults"), [("cpu", None), ("lambda", FAULTS)])
@@ -285,6 +286,7 @@ def test_an_evaluation_sees_the_weights_of_its_epoch(
         assert {split: record[split] for split in expected} == expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 @pytest.mark.parametrize("rule", ["target", "score", "loss", "both"])
 def test_an_early_stop_gives_the_weights_of_the_verdict_whatever_the_order(fleet: Build, rule: str, backend: str):
@@ -478,6 +480,7 @@ def test_pipe_has_the_same_bits_in_any_order_and_through_any_faults(fleet: Build
     assert backend == "cpu" or all(tally.injected.values()), tally.injected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("more", [FEW, MORE])
 @pytest.mark.parametrize("staleness", [0, 1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])

@@ -138,6 +138,7 @@ def test_single_precision_and_rows_of_16_bits_stay_near(fleet: Build, rows: str,
     assert store.records.dtype == ("bfloat16" if rows == "bfloat16" else "float32")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("left_out", [0.0, 1.0])  # at least: any edge is left out, or none is
 @pytest.mark.parametrize("graph", ["directed", "undirected"])
 @pytest.mark.parametrize("options", [{}, {"train.mode": "async"}])
@@ -190,6 +191,7 @@ def test_pipe_has_the_same_bits_in_any_order_and_through_any_faults(fleet: Build
         assert len(outcomes) == 1, parts
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("staleness", [0, 1])
 @pytest.mark.parametrize("apply_edge", PLACEMENTS)
 def test_async_keeps_its_bounds_in_any_order_and_through_any_faults(fleet: Build, apply_edge: str, staleness: int):

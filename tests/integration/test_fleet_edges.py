@@ -90,6 +90,7 @@ def close(actual: dict[str, Array], expected: dict[str, Array]) -> None:
 # --- relations --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 @pytest.mark.parametrize(
     "options",

@@ -57,6 +57,7 @@ def along_all(table: OperatorTable, lane: Lane, operator: str) -> Shard:
     return table._shard
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 @pytest.mark.parametrize(
     ("task", "options"),

@@ -133,6 +133,7 @@ def test_label_smoothing_is_for_classes(tmp_path: Path):
 # --- how it is stepped ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 @pytest.mark.parametrize(("label_smoothing", "clip_norm"), [(0.2, 0.0), (0.0, 0.3), (0.1, 0.2)])
 def test_smoothed_labels_and_clipped_gradients_equal_one_machine(

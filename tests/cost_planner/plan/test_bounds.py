@@ -43,6 +43,7 @@ def plan(backend: str, **changes: object) -> Plan:
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", ["pipe", "async"])
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 @pytest.mark.parametrize("rate", [1e8, 1e10])

@@ -299,6 +299,7 @@ def test_a_row_that_is_no_number_is_named(shards: ShardSet) -> None:
     on_each(config_of("adaqp", RANKS, **settings("fixed, 4")), shards, work)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", ["uniform", "2 bits, feedback", "adaptive, feedback", "adaptive, late, feedback, smoothed"]
 )

@@ -342,6 +342,7 @@ def test_resources_that_no_stack_has_are_found_and_removed(cloud):
     assert nothing_is_left(cloud)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["siafu-data", "siafu-servers", "siafu-watch", "siafu-watch-watch"])
 def test_other_deployments_are_not_touched(cloud, name):
     other = Cloud(name, cloud.account, cloud.region)

@@ -52,6 +52,7 @@ def test_every_shape_attends(isa, heads, width, weighted):
     assert_attended(problem.attend(), problem.expected())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("slope", [0.0, 0.2, 1.0])
 @pytest.mark.parametrize("add_self", [False, True])
 def test_slopes_and_self_loops(isa, slope, add_self):
@@ -153,6 +154,7 @@ def joined(problem, cuts):
     return Attended(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Attended)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("heads", "width"), [(8, 8), (1, 16), (17, 3)])
 @pytest.mark.parametrize("add_self", [False, True])
 def test_hubs_are_summed_in_parts(isa, heads, width, add_self):

@@ -35,6 +35,7 @@ def test_what_is_written_is_read(isa, small_cache, dtype, width):
     assert np.array_equal(table.read(np.array([7, 3])), table.read(slice(None))[[7, 3]])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", TABLES)
 @pytest.mark.parametrize("width", [5, 40])
 def test_rows_go_to_slices_and_to_single_places_times_their_scale(isa, small_cache, dtype, width):
