@@ -28,9 +28,8 @@ from benchmarks.acceptance import table
 from benchmarks.shaper import CHUNK_S, MAX_CHUNK_NBYTES, MIN_CHUNK_NBYTES, Shaper
 from cost_planner.plan import machine_rates
 from cost_planner.plan.calibrate import (
+    GRAPHS,
     SETTINGS,
-    SOURCE,
-    SPARSE,
     Measured,
     Setting,
     fitted,
@@ -88,7 +87,7 @@ FACTORS, LATES_S = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0), (0.0, 0.0003, 0.0006)
 def main(argv: Sequence[str] | None = None) -> int:
     args = table.parser(
         __doc__,
-        source=SOURCE,
+        source=GRAPHS["dense"],
         rounds=3,
         epochs=13,
         only=(MODES, "these modes alone"),
@@ -132,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def trained(source: str, job: Setting | tuple[Place, str], epochs: int) -> Measured:
     if isinstance(job, Setting):
-        return measured(SPARSE if job.sparse else source, job, epochs)
+        return measured(source if job.graph == "dense" else GRAPHS[job.graph], job, epochs)
     place, mode = job
     more = {"data.inductive": True} if place.inductive else {}
     return behind_link(source, place.setting(mode), epochs, place.mb_per_s, more)

@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.acceptance import plan, table
-from cost_planner.plan.calibrate import SOURCE, SPARSE, Measured, Setting
+from cost_planner.plan.calibrate import GRAPHS, Measured, Setting
 from cost_planner.plan.calibration import Calibration
 from cost_planner.value import value
 from cost_planner.value.judge import StandIn
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = table.parser(__doc__, rounds=5, epochs=10, hidden=((64, 256, 1024), "hidden units")).parse_args(argv)
     calibration = Calibration.load()
     shaped = [(place, mode) for place in plan.SHAPED for mode in ("pipe", "no-pipe")]
-    links = [(*job, [plan.trained(SOURCE, job, args.epochs)]) for job in shaped]
+    links = [(*job, [plan.trained(GRAPHS["dense"], job, args.epochs)]) for job in shaped]
     instrument = plan.fitted_instrument(links, calibration)
     table.say(f"the shaper: {instrument}")
     runs: dict[Job, list[Measured]] = {}
@@ -65,9 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def trained(job: Job, epochs: int, seed: int) -> Measured:
     way, hidden = job
     backend, intervals, more = WAYS[way]
-    setting = Setting(backend, intervals=intervals, hidden=hidden, environments=COUNT, sparse=True)
+    setting = Setting(backend, intervals=intervals, hidden=hidden, environments=COUNT, graph="sparse")
     more = {**more, "servers.threads": 1, "train.seed": seed}
-    return plan.behind_link(SPARSE, setting, epochs, _link(job), more)
+    return plan.behind_link(GRAPHS["sparse"], setting, epochs, _link(job), more)
 
 
 def _link(job: Job) -> float:

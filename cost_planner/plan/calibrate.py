@@ -11,7 +11,7 @@
    simulator is closest to the same runs.
 5. A fit that explains the runs badly is refused: the machine was busy, and plans would be wrong.
 
-The runs are of two synthetic graphs, or of the user's own and a sparse one. They say nothing of networks.
+The runs are of three synthetic graphs. They say nothing of networks.
 """
 
 from __future__ import annotations
@@ -44,20 +44,24 @@ from siafu.errors import ConfigError
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 
-SOURCE = "synthetic:reddit-small?scale=0.05"
-#: Fewer edges for each vertex: on one graph alone, what an edge costs and what a vertex costs could not be told apart.
-SPARSE = "synthetic:amazon?scale=0.004"
+GRAPHS = {
+    "dense": "synthetic:reddit-small?scale=0.05",
+    # Fewer edges for each vertex, and fewer features: on one graph alone, what an edge costs could not be told from
+    # what a vertex costs, nor what a value costs that is read from one that is made.
+    "sparse": "synthetic:amazon?scale=0.004",
+    "narrow": "synthetic:ogbn-products?scale=0.02",
+}
 #: Thread, as ``processor_s`` names it -> constants that its time is made of, and the (role,
 #: thread)s of ``Observed`` that it is.
 THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "pool": (
-        ("task_s", "edge_ns", "value_ns", "copy_ns", "flop_ns", "element_ns", "tensor_s"),
+        ("task_s", "edge_ns", "value_ns", "copy_ns", "flop_ns", "read_ns", "element_ns", "tensor_s"),
         (("graph_server", "pool"),),
     ),
     "main": (("main_task_s", "main_tensor_s", "main_byte_ns"), (("graph_server", "main"),)),
     "io": (("io_message_s", "io_byte_ns"), (("graph_server", "io"),)),
     "lambda": (
-        ("flop_ns", "element_ns", "tensor_s", "lambda_task_s", "lambda_byte_ns"),
+        ("flop_ns", "read_ns", "element_ns", "tensor_s", "lambda_task_s", "lambda_byte_ns"),
         (("lambda_funcs", "main"), ("lambda_funcs", "pool")),
     ),
     "remote io": (("lambda_io_s", "lambda_io_byte_ns"), (("lambda_funcs", "io"),)),
@@ -66,6 +70,8 @@ THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
         (("param_server", "main"), ("param_server", "io"), ("param_server", "pool")),
     ),
 }
+#: Found without a run.
+BY_THEMSELVES = ("word_ns", "word_back_ns", "copy_ns", "score_ns")
 HOPS_S = (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3)
 #: Of each setting's runs that in the middle is taken. The fastest would be that of a machine without neighbours: what
 #: it predicts is then less than what most runs take.
@@ -88,14 +94,19 @@ class Setting:
     environments: int = 2
     layers: int = 2
     staleness: int = 0
-    sparse: bool = False  # the other graph
+    graph: str = "dense"  # of ``GRAPHS``
 
     @property
     def words(self) -> str:
         return (
             f"{self.backend} {self.mode}, {self.parts} x {self.intervals} intervals, {self.layers} layers, hidden "
-            f"{self.hidden}{', sparse' * self.sparse}"
+            f"{self.hidden}, {self.graph}"
         )
+
+    @property
+    def alone(self) -> bool:
+        """Whether one server computes all."""
+        return self.backend == "cpu" and self.parts == 1
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -127,11 +138,14 @@ SETTINGS = (
     Setting(intervals=64, environments=1),
     Setting(mode="no-pipe", intervals=40, hidden=48, environments=1),
     Setting(mode="no-pipe", intervals=12, environments=1),
-    Setting("cpu", sparse=True),
-    Setting("cpu", hidden=16, intervals=16, sparse=True),
-    Setting("cpu", parts=2, sparse=True),
-    Setting(hidden=128, sparse=True),
-    Setting(parts=2, intervals=4, environments=1, sparse=True),
+    Setting("cpu", graph="sparse"),
+    Setting("cpu", hidden=16, intervals=16, graph="sparse"),
+    Setting("cpu", parts=2, graph="sparse"),
+    Setting(hidden=128, graph="sparse"),
+    Setting("cpu", graph="narrow"),
+    Setting("cpu", intervals=16, hidden=128, graph="narrow"),
+    Setting(hidden=32, graph="narrow"),
+    Setting(parts=2, intervals=4, environments=1, graph="sparse"),
     Setting(parts=2, intervals=8, hidden=128, environments=1),
     Setting(parts=2, intervals=24, hidden=32, environments=1, layers=3),
 )
@@ -167,7 +181,7 @@ def calibrate(console: Console) -> Calibration:
         for number in range(ROUNDS):
             for setting in SETTINGS:
                 status.update(f"calibrating, round {number + 1} of {ROUNDS}: {setting.words}")
-                found.setdefault(setting, []).append(measured(SPARSE if setting.sparse else SOURCE, setting, EPOCHS))
+                found.setdefault(setting, []).append(measured(GRAPHS[setting.graph], setting, EPOCHS))
     runs = [middle(several) for several in found.values()]
     calibration = fitted(runs, machine_rates.measured())
     refuse_poor(runs, calibration)
@@ -200,7 +214,7 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
     known_memory = {} if rates is None else {name: getattr(rates, name) for name in OF_MEMORY}
     memory = Calibration(**known_memory).memory
     speeds = Speeds().scaled(0.0)
-    known = {name: getattr(rates, name) for name in ("copy_ns", "score_ns")} if rates else {}
+    known = {name: getattr(rates, name) for name in BY_THEMSELVES} if rates else {}
     for thread, (names, where) in THREADS.items():
         wanted = [name for name in names if name not in known]
         rows, right = [], []
@@ -218,14 +232,26 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
         more, _ = nnls(matrix / scale, np.array(right) - matrix @ given)
         known.update(zip(wanted, (given + more / scale).tolist(), strict=True))
     speeds = replace(speeds, **known)
-    walls = [{"hop_s": hop_s, "usable": usable} for hop_s in HOPS_S for usable in USABLE]
     speeds = min(
-        (replace(speeds, **wall) for wall in walls),
-        key=lambda one: sum(off * off for off in errors(runs, one, memory)),
+        (_with_shares(runs, replace(speeds, hop_s=hop_s), memory) for hop_s in HOPS_S),
+        key=lambda one: _squares(runs, one, memory),
     )
     offs = sorted(abs(off) for off in errors(runs, speeds, memory))
     error = offs[int(0.9 * (len(offs) - 1))]
     return Calibration(speeds, error, _machine(), date.today().isoformat(), **known_memory)
+
+
+def _with_shares(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> Speeds:
+    """With the shares of the processors that explain the runs best."""
+    for name, few in (("usable", True), ("usable_among", False)):
+        alike = [run for run in runs if run.setting.alone is few]
+        each = [replace(speeds, **{name: share}) for share in USABLE]
+        speeds = min(each, key=lambda one: _squares(alike, one, memory)) if alike else speeds
+    return speeds
+
+
+def _squares(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> float:
+    return sum(off * off for off in errors(runs, speeds, memory))
 
 
 def errors(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth | None = None) -> list[float]:

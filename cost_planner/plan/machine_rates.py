@@ -1,7 +1,8 @@
 """What this machine's cores and memory do, measured without a run: ``siafu plan --calibrate`` starts this as a process
 of its own, in which BLAS has one thread, as it has in every worker of a run.
 
-1. Products are computed as tensor tasks compute them (``siafu.arithmetic``), on one core.
+1. Products are computed as tensor tasks compute them (``siafu.arithmetic``), of dense rows and of bags of words, on one
+   core.
 2. Rows are copied into a table, and attention gathers, on one core.
 3. Memory is read and written on all cores: arrays that are copied, and as a gather reads it, random rows of a table,
    both eight times as large as the last-level cache. Cores share it: more of them would not be faster.
@@ -26,10 +27,12 @@ from siafu.kernels.caches import L3_BYTES
 from siafu.kernels.gather import gather
 from siafu.kernels.records import Records
 from siafu.kernels.rows import Table
-from siafu.sparse import Edges
+from siafu.sparse import Edges, SparseRows
 
 #: Rows, width in and width out of products as tensor tasks have them.
 PRODUCTS = ((1_500, 602, 64), (300, 602, 256), (5_000, 128, 128), (700, 64, 41))
+#: Bags of words: rows, words of the dictionary, stored in each row, width out.
+BAGS = 2_000, 4_000, 60, 64
 #: Of a table: as many times the last-level cache, in rows of so many values.
 TIMES_CACHE, WIDTH = 8, 64
 #: Of each row of the sum.
@@ -42,6 +45,8 @@ REPEATS, TIMEOUT_S = 9, 120.0
 @dataclass(frozen=True)
 class Rates:
     flop_ns: float  # of an addition or a multiplication in a product, on one core: the fastest of ``PRODUCTS``
+    word_ns: float  # of a stored value and a column of the result in a product of bags of words, on one core
+    word_back_ns: float  # and in the transposed product
     copy_ns: float  # of a value that is copied into a table, on one core
     score_ns: float  # of an edge and head in attention, beside two linear sums, on one core
     memory_gb_per_s: float  # of copies, read and written, all cores together
@@ -67,7 +72,7 @@ def measured() -> Rates:
 
 
 def _here() -> Rates:
-    rates = _flop_ns(), _copy_ns(), _score_ns(), _copied_gb_per_s(), _gathered_gb_per_s()
+    rates = _flop_ns(), *_words_ns(), _copy_ns(), _score_ns(), _copied_gb_per_s(), _gathered_gb_per_s()
     return Rates(*rates, L3_BYTES / 2**20)
 
 
@@ -78,6 +83,17 @@ def _flop_ns() -> float:
         seconds = _fastest(lambda left=left, right=right: arithmetic.matmul(left, right))  # type: ignore[misc]
         found.append(seconds / (2 * rows * into * out) * 1e9)
     return min(found)
+
+
+def _words_ns() -> tuple[float, float]:
+    random, (rows, width, stored, out) = np.random.default_rng(0), BAGS
+    indices = np.sort(random.random((rows, width)).argpartition(stored, axis=1)[:, :stored], axis=1)
+    words = np.ones(indices.size, np.float32)
+    bags = SparseRows(np.arange(rows + 1) * stored, indices.astype(np.int32).ravel(), words, width)
+    weights, gradients = (random.random((length, out), np.float32) for length in (width, rows))
+    seconds = _fastest(lambda: arithmetic.matmul(bags, weights))
+    back_s = _fastest(lambda: arithmetic.matmul_transposed(bags, gradients))
+    return seconds / (words.size * out) * 1e9, back_s / (words.size * out) * 1e9
 
 
 def _copy_ns() -> float:

@@ -18,7 +18,7 @@ own program and the graph's counts.
    memory has room for it. The host keeps the rest of a tensor task, and all of an operator that the card does not have.
 
 8. A bag of words (``counts.stored``) and its aggregate (``counts.filled``) are read and multiplied by their stored
-   values: a product adds a row of weights for each, as a gather adds a row for each edge. A product of several slots
+   values: a product adds a row of weights for each, a transposed one a row of gradients. A product of several slots
    has a part of each, by their columns.
 9. Attention's gather adds two sums for each value, and makes a weight of each edge and head. Dropout of edges is not
    counted.
@@ -60,7 +60,7 @@ LATENCY_S = 0.0002
 #: Of counts that say nothing of edges between partitions: every vertex has one.
 ONE_EACH = reach.Crossing(1.0, 1.0)
 #: Of ``Speeds``: what is no processor's time.
-WALLS = ("hop_s", "usable")
+WALLS = ("hop_s", "usable", "usable_among")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,10 @@ class Speeds:
     io_byte_ns: float = 0.183
     # Tensor tasks, wherever they are computed.
     flop_ns: float = 0.00915  # products: for an addition or a multiplication
-    element_ns: float = 0.535  # for a value that is read or written
+    word_ns: float = 0.085  # products with a row's stored values: for a value and column of the result
+    word_back_ns: float = 0.16  # and transposed
+    read_ns: float = 0.3  # for a value that is read
+    element_ns: float = 0.535  # for a value that is made
     tensor_s: float = 0.000275  # for every task
     # And in an environment.
     lambda_task_s: float = 0.000218
@@ -98,7 +101,9 @@ class Speeds:
     # No processor's time: from one process to another on this machine.
     hop_s: float = 5e-05
     #: Of one machine's processors that all processes of a run share: what is left of each for their work.
-    usable: float = 0.8
+    usable: float = 1.0
+    #: And where several servers, or environments, compute at a time.
+    usable_among: float = 0.8
 
     def scaled(self, factor: float) -> Speeds:
         """Of a core that takes ``factor`` times as long."""
@@ -258,7 +263,7 @@ class _Steps:
         operands = self.n * self.item * products.columns
         kept = (self._nbytes(step.reads) - self._nbytes(step.reads, self.stays)) * (1 + step.has_gradient)
         product_s = card.product_s(self.n * products.flops, operands, orders=products.calls)
-        seconds = self.speeds.tensor_s + self._values(step) * self.speeds.element_ns * 1e-9
+        seconds = self.speeds.tensor_s + self._values_s(step, self.speeds)
         asked = self._weights_asked(step)
         return replace(asked, seconds=seconds, card=product_s + card.copy_s(max(0.0, operands - kept)))
 
@@ -268,7 +273,7 @@ class _Steps:
             seconds=self._arithmetic_s(step, self.speeds),
             shared=True,
             held=self.speeds.tensor_s,
-            memory=self._values(step) * self.item,
+            memory=self._values(step, *step.reads, *step.writes) * self.item,
         )
 
     def _on_lambda(self, step: Step) -> StepWork:
@@ -286,7 +291,7 @@ class _Steps:
             io=2 * speeds.io_message_s + (down + up) * speeds.io_byte_ns * 1e-9,
             remote_io=there.lambda_io_s + moved * there.lambda_io_byte_ns * 1e-9,
             weights=weights,
-            memory=self._values(step) * self.item,
+            memory=self._values(step, *step.reads, *step.writes) * self.item,
         )
 
     def _weights_asked(self, step: Step) -> StepWork:
@@ -304,19 +309,25 @@ class _Steps:
             return self.shares.feeding
         return self.shares.judged if step.judged else 1.0
 
-    def _values(self, step: Step) -> float:
-        return self._rows(step) * self._nbytes((*step.reads, *step.writes)) / self.item
+    def _values(self, step: Step, *slots: str) -> float:
+        return self._rows(step) * self._nbytes(slots) / self.item
+
+    def _values_s(self, step: Step, speeds: Speeds) -> float:
+        """Of a core, for the values that a step reads and makes."""
+        read, made = self._values(step, *step.reads), self._values(step, *step.writes)
+        return (read * speeds.read_ns + made * speeds.element_ns) * 1e-9
 
     def _arithmetic_s(self, step: Step, speeds: Speeds) -> float:
-        """Of a core, for a step's products and the values that it reads and writes."""
+        """Of a core, for a step's products and the values that it reads and makes."""
         flop_ns = speeds.flop_ns
         if not self.words.keys().isdisjoint(step.reads):  # rule 8
             factors = [slot for slot in step.reads if slot in self.words or slot in self.program.constants]
-            each = {slot: self.words[slot] / 2 * speeds.value_ns if slot in self.words else flop_ns for slot in factors}
+            word_ns = speeds.word_back_ns if step.has_gradient else speeds.word_ns
+            each = {slot: self.words[slot] / 2 * word_ns if slot in self.words else flop_ns for slot in factors}
             widths = {slot: self.model.width(slot) for slot in factors}
             flop_ns = sum(each[slot] * width for slot, width in widths.items()) / sum(widths.values())
-        ns = self.products[step].flops * flop_ns
-        return (self._rows(step) * self.n * ns + self._values(step) * speeds.element_ns) * 1e-9
+        products_s = self._rows(step) * self.n * self.products[step].flops * flop_ns * 1e-9
+        return products_s + self._values_s(step, speeds)
 
     def _nbytes(self, slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
         return self.n * sum(OTHERS.get(slot) or self._row_bytes(slot) for slot in slots if slot not in known)
@@ -392,7 +403,7 @@ def plan_of(
     nothing; card: that of each server, if it is gpu; together: processors of the one machine that all processes share,
     0 where each server has its own."""
     model = models.kept(spec)
-    train = config.train
+    train, remote = config.train, config.servers.backend == "lambda"
     weights = float(sum(array.nbytes for array in models.shapes(model.spec).values()))
     work, evaluates = (
         work_of(config, model, counts, speeds, lane, card, there=there, bandwidth=bandwidth)
@@ -416,12 +427,12 @@ def plan_of(
         link=link,
         memory_bytes_per_s=(bandwidth or Bandwidth()).bytes_per_s,
         latency_s=speeds.hop_s if together else LATENCY_S,
-        cores=together * speeds.usable,
+        cores=together * (speeds.usable_among if counts.parts > 1 or remote else speeds.usable),
         together=bool(together),
         exchange_s=speeds.exchange_s,
         exchange_byte_s=speeds.exchange_byte_ns * 1e-9,
         update_s=speeds.update_s + weights * speeds.update_byte_ns * 1e-9,
-        environments=(environments or Environments()) if config.servers.backend == "lambda" else None,
+        environments=(environments or Environments()) if remote else None,
     )
 
 

@@ -29,7 +29,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.models import ModelSpec
 
-TRUE = replace(Speeds(), value_ns=0.2, copy_ns=3.0, main_tensor_s=300e-6, hop_s=500e-6, usable=0.9)
+TRUE = replace(Speeds(), value_ns=0.2, copy_ns=3.0, main_tensor_s=300e-6, hop_s=500e-6, usable=0.95, usable_among=0.8)
 #: Two densities, and both backends.
 SETTINGS = (
     Setting("cpu", intervals=4),
@@ -38,8 +38,9 @@ SETTINGS = (
     Setting(intervals=4, environments=1),
     Setting(intervals=12, hidden=16),
     Setting(parts=2, intervals=6, hidden=128),
-    Setting("cpu", intervals=4, sparse=True),
-    Setting(intervals=6, sparse=True),
+    Setting("cpu", intervals=4, graph="sparse"),
+    Setting(intervals=6, graph="sparse"),
+    Setting("cpu", intervals=4, graph="narrow"),
     Setting(mode="no-pipe", environments=1),
 )
 
@@ -47,11 +48,12 @@ SETTINGS = (
 def as_if(setting: Setting, speeds: Speeds) -> Measured:
     """What would be measured on a machine of these speeds."""
     config = Config().replace({"data.source": "none", **setting.settings})
-    degree = 20 if setting.sparse else 400
+    degree = 400 if setting.graph == "dense" else 20
+    features = 20 if setting.graph == "narrow" else 100
     counts = Counts(
         setting.parts, 12_000 / setting.parts, degree * 12_000 / setting.parts, 2_000.0 * (setting.parts > 1)
     )
-    spec = ModelSpec("gcn", 100, 40, 6_000, (setting.hidden,) * (setting.layers - 1))
+    spec = ModelSpec("gcn", features, 40, 6_000, (setting.hidden,) * (setting.layers - 1))
     plan = local_plan(config, spec, counts, speeds)
     spent = processor_s(plan)
     cpu_s = {where[0]: spent.get(thread, 0.0) for thread, (_, where) in THREADS.items()}
@@ -63,8 +65,8 @@ def as_if(setting: Setting, speeds: Speeds) -> Measured:
 def test_the_constants_of_a_machine_are_found():
     runs = [as_if(setting, TRUE) for setting in SETTINGS]
     found = fitted(runs).speeds
-    assert (found.hop_s, found.usable) == (TRUE.hop_s, TRUE.usable)
-    assert [found.value_ns, found.copy_ns, found.main_tensor_s] == pytest.approx([0.2, 3.0, 300e-6], rel=0.02)
+    assert (found.hop_s, found.usable, found.usable_among) == (TRUE.hop_s, TRUE.usable, TRUE.usable_among)
+    assert [found.value_ns, found.copy_ns, found.read_ns] == pytest.approx([0.2, 3.0, TRUE.read_ns], rel=0.02)
     assert max(abs(off) for off in errors(runs, found)) < 0.02
 
 
@@ -73,12 +75,12 @@ def test_no_constant_is_below_what_was_measured_by_itself():
     runs = [as_if(setting, TRUE) for setting in SETTINGS]
     free, found = (
         fitted(runs).speeds,
-        fitted(runs, Rates(3 * TRUE.flop_ns, 1.5, 0.5, memory_gb_per_s=20, random_gb_per_s=10, cache_mib=32)),
+        fitted(runs, Rates(3 * TRUE.flop_ns, 0.1, 0.2, 1.5, 0.5, memory_gb_per_s=20, random_gb_per_s=10, cache_mib=32)),
     )
-    held = found.speeds
+    held, itself = found.speeds, (found.speeds.word_ns, found.speeds.word_back_ns, found.speeds.copy_ns)
     assert free.flop_ns == pytest.approx(TRUE.flop_ns, rel=0.02)
     assert held.flop_ns == pytest.approx(3 * TRUE.flop_ns)
-    assert (held.copy_ns, held.score_ns) == (1.5, 0.5)  # no fit changes these
+    assert (*itself, held.score_ns) == (0.1, 0.2, 1.5, 0.5)  # no fit changes these
     assert held.element_ns + held.value_ns < free.element_ns + free.value_ns  # what else a task does is then less
     assert found.memory == Bandwidth(20e9, 32 * 2**20, random_share=0.5)
 
@@ -97,6 +99,8 @@ def test_products_and_memory_are_measured_with_one_blas_thread(monkeypatch):
     found = measured()
     assert {told[name] for name in variables.THREADS} == {"1"}
     assert 1e-4 < found.flop_ns < 10
+    assert 1e-3 < found.word_ns < 100
+    assert 1e-3 < found.word_back_ns < 100
     assert 1e-3 < found.copy_ns < 100
     assert 0 <= found.score_ns < 1000
     assert 0.1 < found.memory_gb_per_s < 10_000

@@ -13,6 +13,7 @@ from cost_planner.plan import graphs
 from cost_planner.plan.bounds import OUT, RESOURCES, Floors
 from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
+from cost_planner.plan.products import products_of
 from cost_planner.plan.simulated_run import Environments, StepWork
 from cost_planner.plan.simulator import simulated
 from cost_planner.plan.work import Counts, Speeds, constant_bytes, plan_of, processor_s, work_of
@@ -320,11 +321,15 @@ def test_a_bag_of_words_is_multiplied_by_its_stored_values():
     dense = Counts.of(MANIFEST)
     first = next(number for number, step in enumerate(STEPS) if step.kind in TENSOR_KINDS)
 
-    def work(counts: Counts, **speeds: float) -> StepWork:
-        return work_of(config, MODEL, counts, replace(NOTHING, **speeds))[first]
+    def work(counts: Counts, step: int = first, **speeds: float) -> StepWork:
+        return work_of(config, MODEL, counts, replace(NOTHING, **speeds))[step]
 
     words, n = replace(dense, filled=0.01), dense.vertices / INTERVALS
-    assert work(words, value_ns=1.0).seconds == pytest.approx(n * 0.01 * 32 * 48 * 1e-9)
+    assert work(words, word_ns=1.0).seconds == pytest.approx(n * 0.01 * 32 * 48 * 1e-9)
+    back = next(number for number in reversed(range(len(STEPS))) if STEPS[number].has_gradient)
+    flops = products_of(MODEL, Lane.TRAIN)[back].flops
+    assert 0 < work(words, back, word_back_ns=1.0).seconds == pytest.approx(n * 0.01 * flops / 2 * 1e-9)
+    assert work(words, back, word_ns=1.0).seconds == 0
     assert work(words, flop_ns=1.0).seconds == 0
     assert work(dense, flop_ns=1.0).seconds == pytest.approx(2 * n * 32 * 48 * 1e-9)
     assert work(dense).memory - work(words).memory == pytest.approx(n * 32 * (4 - 0.01 * 8))
@@ -341,7 +346,7 @@ def test_a_product_of_dense_and_sparse_rows_has_a_part_of_each():
 
     n = counts.vertices / INTERVALS
     assert seconds(flop_ns=1.0) == pytest.approx(2 * n * 32 * 48 * 1e-9)  # of the sums; dense rows would be as much
-    assert seconds(value_ns=1.0) == pytest.approx(n * 0.01 * 32 * 48 * 1e-9)
+    assert seconds(word_ns=1.0) == pytest.approx(n * 0.01 * 32 * 48 * 1e-9)
 
 
 def test_attention_adds_two_sums_and_weighs_every_edge_for_every_head():
