@@ -49,7 +49,9 @@ GRAPHS = {
     # Fewer edges for each vertex, and fewer features: on one graph alone, what an edge costs could not be told from
     # what a vertex costs, nor what a value costs that is read from one that is made.
     "sparse": "synthetic:amazon?scale=0.004",
-    "narrow": "synthetic:ogbn-products?scale=0.02",
+    "narrow": "synthetic:ogbn-products?scale=0.03",
+    # Where one task waits for another, what it takes to wake a thread is not hidden.
+    "small": "synthetic:amazon?scale=0.0005",
 }
 #: Thread, as ``processor_s`` names it -> constants that its time is made of, and the (role,
 #: thread)s of ``Observed`` that it is.
@@ -72,12 +74,17 @@ THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
 }
 #: Found without a run.
 BY_THEMSELVES = ("word_ns", "word_back_ns", "copy_ns", "score_ns")
-HOPS_S = (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3)
 #: Of each setting's runs that in the middle is taken. The fastest would be that of a machine without neighbours: what
 #: it predicts is then less than what most runs take.
 ROUNDS, EPOCHS = 3, 13
-#: The least is of a machine that others keep as busy as we do.
-USABLE = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
+#: The least share is of a machine that others keep as busy as we do.
+SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
+WALL_VALUES: Mapping[str, tuple[float, ...]] = {
+    "usable": SHARES,
+    "usable_among": SHARES,
+    "hop_s": (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3),
+    "wake_s": (0.0, 50e-6, 100e-6, 200e-6, 300e-6),
+}
 #: Nine in ten of the predicted epochs must be closer than this, relative. 0.13 is usual on an idle machine.
 POOR = 0.3
 
@@ -104,11 +111,6 @@ class Setting:
         )
 
     @property
-    def alone(self) -> bool:
-        """Whether one server computes all."""
-        return self.backend == "cpu" and self.parts == 1
-
-    @property
     def settings(self) -> dict[str, Any]:
         """Those that have an effect: others are refused."""
         return {
@@ -126,25 +128,27 @@ class Setting:
 
 #: What is measured: sizes of tasks, of rows and of the fleet differ, each for itself.
 SETTINGS = (
-    Setting("cpu", intervals=4),
+    Setting("cpu", intervals=2),
     Setting("cpu", intervals=32, hidden=16),
-    Setting("cpu", intervals=4, hidden=256),
-    Setting("cpu", intervals=64),
-    Setting("cpu", intervals=16, layers=3, hidden=128),
-    Setting("cpu", parts=2, intervals=8, hidden=128),
+    Setting("cpu", intervals=2, hidden=256),
+    Setting("cpu", intervals=24),
+    Setting("cpu", intervals=6, layers=3, hidden=128),
+    Setting("cpu", intervals=1, hidden=16, graph="small"),
+    Setting("cpu", intervals=1, layers=4, graph="small"),
+    Setting("cpu", parts=2, intervals=3, hidden=128),
     Setting(intervals=4),
     Setting(intervals=32, hidden=16),
     Setting(intervals=8, hidden=256),
-    Setting(intervals=64, environments=1),
+    Setting(intervals=24, environments=1),
     Setting(mode="no-pipe", intervals=40, hidden=48, environments=1),
     Setting(mode="no-pipe", intervals=12, environments=1),
-    Setting("cpu", graph="sparse"),
-    Setting("cpu", hidden=16, intervals=16, graph="sparse"),
-    Setting("cpu", parts=2, graph="sparse"),
+    Setting("cpu", intervals=3, graph="sparse"),
+    Setting("cpu", intervals=16, hidden=16, graph="sparse"),
+    Setting("cpu", parts=2, intervals=2, graph="sparse"),
     Setting(hidden=128, graph="sparse"),
-    Setting("cpu", graph="narrow"),
-    Setting("cpu", intervals=16, hidden=128, graph="narrow"),
-    Setting(hidden=32, graph="narrow"),
+    Setting("cpu", intervals=3, graph="narrow"),
+    Setting("cpu", intervals=8, hidden=128, graph="narrow"),
+    Setting(intervals=4, hidden=32, graph="narrow"),
     Setting(parts=2, intervals=4, environments=1, graph="sparse"),
     Setting(parts=2, intervals=8, hidden=128, environments=1),
     Setting(parts=2, intervals=24, hidden=32, environments=1, layers=3),
@@ -232,22 +236,21 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
         more, _ = nnls(matrix / scale, np.array(right) - matrix @ given)
         known.update(zip(wanted, (given + more / scale).tolist(), strict=True))
     speeds = replace(speeds, **known)
-    speeds = min(
-        (_with_shares(runs, replace(speeds, hop_s=hop_s), memory) for hop_s in HOPS_S),
-        key=lambda one: _squares(runs, one, memory),
-    )
+    speeds = _with_walls(runs, replace(speeds, **{name: values[0] for name, values in WALL_VALUES.items()}), memory)
     offs = sorted(abs(off) for off in errors(runs, speeds, memory))
     error = offs[int(0.9 * (len(offs) - 1))]
     return Calibration(speeds, error, _machine(), date.today().isoformat(), **known_memory)
 
 
-def _with_shares(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> Speeds:
-    """With the shares of the processors that explain the runs best."""
-    for name, few in (("usable", True), ("usable_among", False)):
-        alike = [run for run in runs if run.setting.alone is few]
-        each = [replace(speeds, **{name: share}) for share in USABLE]
-        speeds = min(each, key=lambda one: _squares(alike, one, memory)) if alike else speeds
-    return speeds
+def _with_walls(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> Speeds:
+    """What is no processor's time, one after the other, until nothing is closer."""
+    while True:
+        before = speeds
+        for name, values in WALL_VALUES.items():
+            each = [replace(speeds, **{name: value}) for value in values]
+            speeds = min(each, key=lambda one: _squares(runs, one, memory))
+        if speeds == before:
+            return speeds
 
 
 def _squares(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> float:

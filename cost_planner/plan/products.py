@@ -27,6 +27,7 @@ class Products:
 
     flops: int = 0  # additions and multiplications
     columns: int = 0  # of the rows that go into products and come out
+    made: int = 0  # of those that come out
     calls: int = 0  # products, however many rows
 
 
@@ -34,13 +35,14 @@ class _Counting:
     """``siafu.ops``; products are counted, and give zeros."""
 
     def __init__(self) -> None:
-        self.flops = self.columns = self.calls = 0
+        self.flops = self.columns = self.made = self.calls = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(ops, name)
 
     def matmul(self, X: Any, W: Array, add: Array | None = None) -> Array:
         self._count(len(X), *W.shape)
+        self.made += len(X) * W.shape[1]
         return np.zeros((len(X), W.shape[1]), W.dtype) if add is None else add
 
     def matmul_transposed(self, X: Any, D: Array) -> Array:
@@ -66,7 +68,7 @@ def _products_of(spec: ModelSpec, lane: Lane) -> tuple[Products, ...]:
     for step in model.program(lane).steps:
         if step.kind in (Kind.AV, Kind.AV_B):
             one, two = (_run(model, counting, step, weights, lane, rows) for rows in (1, 2))
-            found.append(Products(two.flops - one.flops, two.columns - one.columns, one.calls))
+            found.append(Products(two.flops - one.flops, two.columns - one.columns, two.made - one.made, one.calls))
         elif step.kind in TENSOR_KINDS:
             found.append(_of_edges(model, step, weights))
         else:
@@ -77,11 +79,11 @@ def _products_of(spec: ModelSpec, lane: Lane) -> tuple[Products, ...]:
 def _run(
     model: Model, counting: _Counting, step: Step, weights: Mapping[str, Array], lane: Lane, number: int
 ) -> Products:
-    counting.flops = counting.columns = counting.calls = 0
+    counting.flops = counting.columns = counting.made = counting.calls = 0
     rows = {slot: _rows(slot, model, number) for slot in step.reads}
     with np.errstate(all="ignore"):
         model.run(step, rows, weights, epoch=0, lane=lane)
-    return Products(counting.flops, counting.columns, counting.calls)
+    return Products(counting.flops, counting.columns, counting.made, counting.calls)
 
 
 def _rows(slot: str, model: Model, number: int) -> Array:
@@ -103,5 +105,6 @@ def _of_edges(model: Model, step: Step, weights: Mapping[str, Array]) -> Product
     return Products(
         times * sum(2 * int(np.prod(shape)) for shape in shapes),
         times * sum(shape[-2] + shape[-1] for shape in shapes),
+        times * sum(shape[-1] for shape in shapes),
         times * len(shapes),
     )

@@ -73,6 +73,7 @@ class Plan:
     link: LinkRate = field(default_factory=lambda: LinkRate(1e9))  # of a server, each way
     memory_bytes_per_s: float = math.inf  # of a machine's memory: all its cores share it
     latency_s: float = 0.0002  # between servers, one way
+    wake_s: float = 0.0  # from a server's graph thread to its main one
     cores: float = 0.0  # processors of a server's machine; 0: one for each thread and for the main one
     together: bool = False  # all processes on one machine, with so many processors
     exchange_s: float = 50e-6  # of a parameter server, for a request or a gradient

@@ -249,7 +249,8 @@ class Server:
         work, priority = self.work(task), self.priority(task)
         seconds = self.timeline.noisy(self.plan.thread_s(work), self.plan.sigma)
         waits: Waits | None = (lambda over: self.card.add(priority, work.card, over)) if work.card else None
-        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, then, waits, self.moves(work)))
+        told: Then = (lambda: self.timeline.after(self.plan.wake_s, then)) if self.plan.wake_s else then
+        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, told, waits, self.moves(work)))
 
     def moves(self, work: StepWork) -> Waits | None:
         """Its bytes between memory and processors, after those that were asked for before. None: they limit nothing."""

@@ -60,7 +60,7 @@ LATENCY_S = 0.0002
 #: Of counts that say nothing of edges between partitions: every vertex has one.
 ONE_EACH = reach.Crossing(1.0, 1.0)
 #: Of ``Speeds``: what is no processor's time.
-WALLS = ("hop_s", "usable", "usable_among")
+WALLS = ("hop_s", "wake_s", "usable", "usable_among")
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,7 @@ class Speeds:
     update_byte_ns: float = 0.471  # of weights
     # No processor's time: from one process to another on this machine.
     hop_s: float = 5e-05
+    wake_s: float = 5e-05  # from one thread of a server to another
     #: Of one machine's processors that all processes of a run share: what is left of each for their work.
     usable: float = 1.0
     #: And where several servers, or environments, compute at a time.
@@ -313,8 +314,9 @@ class _Steps:
         return self._rows(step) * self._nbytes(slots) / self.item
 
     def _values_s(self, step: Step, speeds: Speeds) -> float:
-        """Of a core, for the values that a step reads and makes."""
-        read, made = self._values(step, *step.reads), self._values(step, *step.writes)
+        """Of a core, for the values that a step reads and makes, in products and of them."""
+        read = self._values(step, *step.reads)
+        made = self._values(step, *step.writes) + self._rows(step) * self.n * self.products[step].made
         return (read * speeds.read_ns + made * speeds.element_ns) * 1e-9
 
     def _arithmetic_s(self, step: Step, speeds: Speeds) -> float:
@@ -427,6 +429,7 @@ def plan_of(
         link=link,
         memory_bytes_per_s=(bandwidth or Bandwidth()).bytes_per_s,
         latency_s=speeds.hop_s if together else LATENCY_S,
+        wake_s=speeds.wake_s,
         cores=together * (speeds.usable_among if counts.parts > 1 or remote else speeds.usable),
         together=bool(together),
         exchange_s=speeds.exchange_s,
