@@ -5,13 +5,14 @@
 2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS).
 3. Products, copies, attention and the memory's bandwidth are measured by themselves (``machine_rates``): whole runs
    hardly tell what an operation or a copy costs from what a value does, and the fit alone has found more operations per
-   second than the core has. No run here has attention.
-4. Wall times are not used, but for what costs no processor's time: a hop from one process to another, and
-   how much of a shared processor there is for the run. Of some values those are taken with which the
-   simulator is closest to the same runs.
+   second than the core has. No run here has attention, or words.
+4. Wall times are not used, but for what costs no processor's time: a hop from one process to another, waking a thread,
+   and how much of a shared processor there is for the run. Of some values those are taken with which the simulator is
+   closest to the same runs.
 5. A fit that explains the runs badly is refused: the machine was busy, and plans would be wrong.
 
-The runs are of three synthetic graphs. They say nothing of networks.
+The runs are of four synthetic graphs; most have as few intervals as ``run_coordinator.intervals`` chooses. They say
+nothing of networks.
 """
 
 from __future__ import annotations

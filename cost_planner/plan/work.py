@@ -70,41 +70,41 @@ class Speeds:
     developers' machine, 2 cores of an AMD EPYC."""
 
     # A server's graph threads.
-    task_s: float = 2.56e-05  # for every graph task
-    edge_ns: float = 0.275  # gather: for an edge
-    value_ns: float = 0.0528  # and for each column of it
-    score_ns: float = 1.11  # attention: and for each head of an edge
-    copy_ns: float = 2.93  # scatter: for a value that is copied
+    task_s: float = 2.85e-05  # for every graph task
+    edge_ns: float = 0.0  # gather: for an edge
+    value_ns: float = 0.0801  # and for each column of it
+    score_ns: float = 0.865  # attention: and for each head of an edge
+    copy_ns: float = 0.256  # scatter: for a value that is copied
     # A server's main and I/O threads.
-    main_task_s: float = 0.000153  # for every task
-    main_tensor_s: float = 0.000205  # and for one that goes to an environment and comes back
-    main_byte_ns: float = 0.304  # of what is sent or received
-    io_message_s: float = 3.71e-05
-    io_byte_ns: float = 0.183
+    main_task_s: float = 0.000175  # for every task
+    main_tensor_s: float = 0.000187  # and for one that goes to an environment and comes back
+    main_byte_ns: float = 0.246  # of what is sent or received
+    io_message_s: float = 3.45e-05
+    io_byte_ns: float = 0.18
     # Tensor tasks, wherever they are computed.
-    flop_ns: float = 0.00915  # products: for an addition or a multiplication
-    word_ns: float = 0.085  # products with a row's stored values: for a value and column of the result
-    word_back_ns: float = 0.16  # and transposed
-    read_ns: float = 0.3  # for a value that is read
-    element_ns: float = 0.535  # for a value that is made
-    tensor_s: float = 0.000275  # for every task
+    flop_ns: float = 0.00916  # products: for an addition or a multiplication
+    word_ns: float = 0.0829  # products with a row's stored values: for a value and column of the result
+    word_back_ns: float = 0.12  # and transposed
+    read_ns: float = 0.232  # for a value that is read
+    element_ns: float = 0.972  # for a value that is made
+    tensor_s: float = 0.000381  # for every task
     # And in an environment.
-    lambda_task_s: float = 0.000218
-    lambda_byte_ns: float = 0.652
-    lambda_io_s: float = 8.96e-05  # of its I/O thread, for every task
-    lambda_io_byte_ns: float = 0.304
+    lambda_task_s: float = 0.000151
+    lambda_byte_ns: float = 0.683
+    lambda_io_s: float = 9e-05  # of its I/O thread, for every task
+    lambda_io_byte_ns: float = 0.347
     # Parameter servers.
-    exchange_s: float = 0.000141  # for a request, or a gradient
-    exchange_byte_ns: float = 1.36
-    update_s: float = 0.00172  # once per epoch
-    update_byte_ns: float = 0.471  # of weights
+    exchange_s: float = 0.00016  # for a request, or a gradient
+    exchange_byte_ns: float = 1.71
+    update_s: float = 0.000673  # once per epoch
+    update_byte_ns: float = 2.81  # of weights
     # No processor's time: from one process to another on this machine.
-    hop_s: float = 5e-05
-    wake_s: float = 5e-05  # from one thread of a server to another
+    hop_s: float = 0.0002
+    wake_s: float = 0.0002  # from one thread of a server to another
     #: Of one machine's processors that all processes of a run share: what is left of each for their work.
-    usable: float = 1.0
+    usable: float = 0.95
     #: And where several servers, or environments, compute at a time.
-    usable_among: float = 0.8
+    usable_among: float = 0.85
 
     def scaled(self, factor: float) -> Speeds:
         """Of a core that takes ``factor`` times as long."""

@@ -31,7 +31,7 @@ def test_a_narrow_gcn_by_hand() -> None:
     """T1 = relu(Z0 W0) W1 and back: dW0, dW1 and dH1. Its forward is made again where nothing is kept: not T1."""
     W0, W1 = 2 * FEATURES * HIDDEN, 2 * HIDDEN * CLASSES
     kept = by_name(spec_of("gcn", rematerialise=False))
-    assert kept["AV0"] == Products(W0 + W1, FEATURES + HIDDEN + HIDDEN + CLASSES, 2)
+    assert kept["AV0"] == Products(W0 + W1, FEATURES + HIDDEN + HIDDEN + CLASSES, HIDDEN + CLASSES, 2)
     assert kept["AV1"] == Products()  # the loss
     assert kept["AV'0"].flops == W0 + 2 * W1
     again = by_name(spec_of("gcn", rematerialise=True))
@@ -42,20 +42,22 @@ def test_a_narrow_gcn_by_hand() -> None:
 @pytest.mark.parametrize("rematerialise", [True, False])
 def test_sgc_computes_its_product_once_each_way(rematerialise: bool) -> None:
     found = by_name(spec_of("sgc", rematerialise=rematerialise))
-    assert found["AV0"] == found["AV'0"] == Products(2 * FEATURES * CLASSES, FEATURES + CLASSES, 1)
+    assert found["AV0"] == Products(2 * FEATURES * CLASSES, FEATURES + CLASSES, CLASSES, 1)
+    assert found["AV'0"] == Products(2 * FEATURES * CLASSES, FEATURES + CLASSES, 0, 1)  # its gradient has no rows
 
 
 class Watched:
-    """The arithmetic of a run, which adds up its products' operations."""
+    """The arithmetic of a run, which adds up its products' operations, and the values of rows that they make."""
 
     def __init__(self) -> None:
-        self.flops = 0
+        self.flops = self.made = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(arithmetic, name)
 
     def matmul(self, X: Array, W: Array, add: Array | None = None) -> Array:
         self.flops += 2 * len(X) * X.shape[1] * W.shape[1]
+        self.made += len(X) * W.shape[1]
         return arithmetic.matmul(X, W, add=add)
 
     def matmul_transposed(self, X: Array, D: Array) -> Array:
@@ -84,6 +86,6 @@ def test_counts_are_those_of_a_real_task(name: str, settings: dict[str, Any], re
         }
         given |= {"vertex": np.arange(rows), "train": np.ones(rows, bool)}
         given["label"] = np.zeros((rows, CLASSES), np.float32) if spec.target == "labels" else np.zeros(rows, np.int64)
-        watched.flops = 0
+        watched.flops = watched.made = 0
         model.run(step, given, weights, epoch=0, lane=Lane.TRAIN)
-        assert watched.flops == rows * found.flops, step.name
+        assert (watched.flops, watched.made) == (rows * found.flops, rows * found.made), step.name

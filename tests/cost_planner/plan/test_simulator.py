@@ -78,6 +78,14 @@ def test_threads_take_the_most_urgent_first():
 # --- a run ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_thread_that_is_woken_after_every_task_shows_where_one_task_waits_for_another():
+    def epoch_s(intervals: int, wake_s: float) -> float:
+        return run(work=work(graph_s=0.01, tensor_s=0.01), threads=1, intervals=intervals, wake_s=wake_s).epoch_s
+
+    assert epoch_s(1, 0.002) == pytest.approx(epoch_s(1, 0.0) + (GRAPH + TENSOR) * 0.002)
+    assert epoch_s(16, 0.002) < 1.02 * epoch_s(16, 0.0)
+
+
 def test_one_thread_takes_the_sum_of_all():
     found = run(work=work(graph_s=0.01, tensor_s=0.02), threads=1, intervals=5)
     assert found.epoch_s == pytest.approx(5 * (GRAPH * 0.01 + TENSOR * 0.02))
