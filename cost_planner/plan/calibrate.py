@@ -80,12 +80,8 @@ BY_THEMSELVES = ("word_ns", "word_back_ns", "copy_ns", "score_ns")
 ROUNDS, EPOCHS = 3, 13
 #: The least share is of a machine that others keep as busy as we do.
 SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
-WALL_VALUES: Mapping[str, tuple[float, ...]] = {
-    "usable": SHARES,
-    "usable_among": SHARES,
-    "hop_s": (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3),
-    "wake_s": (0.0, 50e-6, 100e-6, 200e-6, 300e-6),
-}
+HOPS_S = (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3)
+WAKES_S = (0.0, 50e-6, 100e-6, 200e-6, 300e-6)
 #: Nine in ten of the predicted epochs must be closer than this, relative. 0.13 is usual on an idle machine.
 POOR = 0.3
 
@@ -110,6 +106,11 @@ class Setting:
             f"{self.backend} {self.mode}, {self.parts} x {self.intervals} intervals, {self.layers} layers, hidden "
             f"{self.hidden}, {self.graph}"
         )
+
+    @property
+    def alone(self) -> bool:
+        """Whether one server computes all."""
+        return self.backend == "cpu" and self.parts == 1
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -237,21 +238,31 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
         more, _ = nnls(matrix / scale, np.array(right) - matrix @ given)
         known.update(zip(wanted, (given + more / scale).tolist(), strict=True))
     speeds = replace(speeds, **known)
-    speeds = _with_walls(runs, replace(speeds, **{name: values[0] for name, values in WALL_VALUES.items()}), memory)
+    speeds = _with_walls(runs, replace(speeds, hop_s=HOPS_S[0]), memory)
     offs = sorted(abs(off) for off in errors(runs, speeds, memory))
     error = offs[int(0.9 * (len(offs) - 1))]
     return Calibration(speeds, error, _machine(), date.today().isoformat(), **known_memory)
 
 
 def _with_walls(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> Speeds:
-    """What is no processor's time, one after the other, until nothing is closer."""
+    """What is no processor's time, until nothing is closer. A thread that is woken late looks much like a processor of
+    which less is left: those two are tried together."""
     while True:
         before = speeds
-        for name, values in WALL_VALUES.items():
-            each = [replace(speeds, **{name: value}) for value in values]
-            speeds = min(each, key=lambda one: _squares(runs, one, memory))
+        woken = [_with_shares(runs, replace(speeds, wake_s=wake_s), memory) for wake_s in WAKES_S]
+        speeds = min(woken, key=lambda one: _squares(runs, one, memory))
+        hops = [replace(speeds, hop_s=hop_s) for hop_s in HOPS_S]
+        speeds = min(hops, key=lambda one: _squares(runs, one, memory))
         if speeds == before:
             return speeds
+
+
+def _with_shares(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> Speeds:
+    for name, alone in (("usable", True), ("usable_among", False)):
+        alike = [run for run in runs if run.setting.alone is alone]
+        each = [replace(speeds, **{name: share}) for share in SHARES]
+        speeds = min(each, key=lambda one: _squares(alike, one, memory))
+    return speeds
 
 
 def _squares(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> float:
