@@ -51,7 +51,7 @@ GRAPHS = {
     # what a vertex costs, nor what a value costs that is read from one that is made.
     "sparse": "synthetic:amazon?scale=0.004",
     "narrow": "synthetic:ogbn-products?scale=0.03",
-    # Where one task waits for another, what it takes to wake a thread is not hidden.
+    # Of one interval: each task waits for the one before, and epochs show how long it takes to wake a thread.
     "small": "synthetic:amazon?scale=0.0005",
 }
 #: Thread, as ``processor_s`` names it -> constants that its time is made of, and the (role,
@@ -245,8 +245,8 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
 
 
 def _with_walls(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> Speeds:
-    """What is no processor's time, until nothing is closer. A thread that is woken late looks much like a processor of
-    which less is left: those two are tried together."""
+    """The constants that are no processor's time, from the values tried: until none fits the runs better. Late wake-ups
+    and a small share of a processor look much alike, so these two are tried together."""
     while True:
         before = speeds
         woken = [_with_shares(runs, replace(speeds, wake_s=wake_s), memory) for wake_s in WAKES_S]
@@ -258,6 +258,7 @@ def _with_walls(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> 
 
 
 def _with_shares(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> Speeds:
+    """Each share by the runs that it is of."""
     for name, alone in (("usable", True), ("usable_among", False)):
         alike = [run for run in runs if run.setting.alone is alone]
         each = [replace(speeds, **{name: share}) for share in SHARES]

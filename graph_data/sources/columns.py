@@ -153,7 +153,7 @@ def why_unknown(name: str, endings: Sequence[str] = SUFFIXES) -> str:
 
 
 def identity(file: Path) -> tuple[int, int, int]:
-    """What is another one when a file is written to, or replaced."""
+    """Inode, bytes and time of the last change: different once the file is written to, or replaced."""
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 

@@ -106,8 +106,9 @@ def _matmul_numpy(X: Array, W: Array, bias: Array | None, relu: bool, out: Array
 
 
 def matmul_transposed(X: Array, D: Array, *, out: Array | None = None, add: bool = False, threads: int = 1) -> Array:
-    """``Xᵀ D`` of X ``[n, K]`` and D ``[n, N]`` in float32 ``out`` ``[K, N]``; ``add``: onto what it holds. Both are
-    float32; or X is bfloat16's bits in uint16, and D the same, or float32 and rounded.
+    """``Xᵀ D`` of X ``[n, K]`` and D ``[n, N]`` in float32 ``out`` ``[K, N]``; ``add``: onto what it holds.
+
+    X and D are float32; or X is bfloat16's bits in uint16, and D is too, or is float32 and rounded to bfloat16.
 
     Ranges of rows are summed apart, then in their order. Raises ValueError as ``matmul`` does.
     """
