@@ -97,6 +97,9 @@ VARIABLES: tuple[tuple[str, str | None, str], ...] = (
     ("MOTO_*", None, "what the played AWS begins with"),
     ("SLURM_*", None, "how many cores and how much memory a job has"),
     # --- programs that tests start, and libraries that they import
+    ("MAKE*", None, "flags and level of the make that runs the tests: one below it says which folder it enters"),
+    ("MFLAGS", None, "likewise"),
+    ("GNUMAKEFLAGS", None, "likewise"),
     ("RAY_*", None, "a cluster that is there already: tests start their own"),
     ("SIAFU_*", None, "a fault point, a guard; but for what KEPT says"),
     *(
