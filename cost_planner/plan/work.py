@@ -2,8 +2,9 @@
 own program and the graph's counts.
 
 1. An interval has its share of a partition's vertices and in-edges; partitions are taken to be alike.
-2. Gather: so much for each edge, and for each value that it reads. Scatter: for each value that it copies, its own rows
-   and those for peers. Every task: so much whatever its size.
+2. Gather: so much for each edge, and for each value that it reads, in whole cache lines; each value of a sum is written
+   like one that is copied. Scatter: for each value that it copies, its own rows and those for peers. Every task: so
+   much whatever its size.
 3. Tensor task: the products that its model computes (``cost_planner.plan.products``), 2 in out operations of a row
    each. What no product is part of is not counted.
 4. Bytes of a tensor task are the rows that its step reads and writes, but for what never changes: that stays with the
@@ -43,6 +44,7 @@ from graph_server.operators.attention import BACKWARD, FORWARD
 from siafu import models, views
 from siafu.config import Config
 from siafu.graph import MESSAGE
+from siafu.kernels.rows import LINE_BYTES
 from siafu.models import Model, ModelSpec
 from siafu.shards import Manifest
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step
@@ -53,6 +55,8 @@ ON_GPU = BACKENDS["gpu"].on_device
 OTHERS = {"vertex": 8, "label": 8, "train": 1}
 #: Slots that never change, beside a program's.
 CONSTANTS = frozenset({"H0", *OTHERS})
+#: Of a cache line, which rows are read by: of four columns as long as of sixteen.
+LINE_VALUES = LINE_BYTES // 4
 #: Between two machines of one zone, one way.
 LATENCY_S = 0.0002
 
@@ -351,7 +355,7 @@ class _Steps:
             moved = (self.n + 2 * self.to_peers) * columns * self.item
             host, on_card = self.to_peers, 3 * ORDER_S + self.card.copy_s(moved)
         return StepWork(
-            host * columns * speeds.copy_ns * 1e-9,
+            (host * speeds.copy_ns + self.n * _made_beside(step) * speeds.element_ns) * columns * 1e-9,
             shared=self.card is None,
             held=speeds.task_s,
             peers=peers,
@@ -376,14 +380,24 @@ class _Steps:
             on_card = self.card.gather_s(edges, n, columns * self.item) + self.card.copy_s(n * columns * self.item)
             host = n * columns * speeds.element_ns * 1e-9
             return StepWork(host, held=speeds.task_s, main=speeds.main_task_s, card=on_card)
-        ns = speeds.edge_ns + columns * speeds.value_ns
+        read = LINE_VALUES * -(-columns // LINE_VALUES)
+        ns = speeds.edge_ns + read * speeds.value_ns
         if step.operator == "attention":  # rule 9
             heads = min(self.model.width(slot) for slot in (*step.reads, *step.writes))
-            ns += columns * speeds.value_ns + heads * speeds.score_ns
-        seconds = edges * ns * 1e-9
+            ns += read * speeds.value_ns + heads * speeds.score_ns
+        seconds = (edges * ns + n * columns * (speeds.copy_ns + _made_beside(step) * speeds.element_ns)) * 1e-9
         table = self.counts.vertices + self.counts.ghosts
         moved = self.bandwidth.gathered(edges, n, table, columns * self.stored, columns * self.item)
         return StepWork(seconds, True, speeds.task_s, main=speeds.main_task_s, memory=moved)
+
+
+def _made_beside(step: Step) -> int:
+    """Arrays of rows that a linear Gather or Scatter makes of the interval's own rows (``graph_server.operators``)."""
+    if step.operator != "linear":
+        return 0
+    own = step.reads if step.gathers else step.writes
+    scaled = len(own) * (step.own != 1.0)
+    return scaled + (max(0, len(own) - 1) if step.gathers else 0)
 
 
 def plan_of(

@@ -362,3 +362,21 @@ def test_attention_adds_two_sums_and_weighs_every_edge_for_every_head():
     assert seconds(value_ns=1.0) == pytest.approx(edges * 2 * 48 * 1e-9)
     assert seconds(score_ns=1.0) == pytest.approx(edges * 8 * 1e-9)
     assert work_of(CONFIG, MODEL, counts, replace(NOTHING, score_ns=1.0)) == work_of(CONFIG, MODEL, counts, NOTHING)
+
+
+def test_a_sum_reads_whole_cache_lines_and_is_written_with_what_is_added_to_it():
+    """APPNP's sums are as narrow as the classes, and to each a share of the interval's own rows is added."""
+    config = CONFIG.replace({"servers.backend": "cpu", "model.name": "appnp"})
+    model, counts = models.build(replace(ModelSpec.of(config, MANIFEST), num_classes=5)), Counts.of(MANIFEST)
+    steps = model.program(Lane.TRAIN).steps
+    first = next(number for number, step in enumerate(steps) if step.kind is Kind.GA)
+    assert len(steps[first].reads) == 1
+    assert steps[first].own not in (0.0, 1.0)
+    n, edges = counts.vertices / INTERVALS, counts.edges / INTERVALS
+
+    def seconds(**speeds: float) -> float:
+        return work_of(config, model, counts, replace(NOTHING, **speeds))[first].seconds
+
+    assert seconds(value_ns=1.0) == pytest.approx(edges * 16 * 1e-9)
+    assert seconds(copy_ns=1.0) == pytest.approx(n * 5 * 1e-9)
+    assert seconds(element_ns=1.0) == pytest.approx(n * 5 * 1e-9)
