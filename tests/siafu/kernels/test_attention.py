@@ -29,12 +29,6 @@ from tests.siafu.kernels.attention_problem import (
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
 
-@pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request):
-    with using(request.param):
-        yield request.param
-
-
 @pytest.fixture(params=INSTRUCTION_SETS[1:])
 def compiled(request):
     with using(request.param):

@@ -22,16 +22,9 @@ from tests.siafu.kernels.attention_problem import (
     torch_gradients,
     transposed,
 )
-from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
 SLOPE = 0.2
 SHAPES = ((8, 8), (1, 16), (4, 32), (8, 64), (2, 8), (1, 3), (17, 3))
-
-
-@pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request):
-    with using(request.param):
-        yield request.param
 
 
 def weights(problem, start, stop, add_self):

@@ -17,17 +17,10 @@ from tests.siafu.kernels.attention_problem import (
     torch_gradients,
     transposed,
 )
-from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
 P = 0.6
 #: Heads that share a hash, or need several; columns that are cut into passes which begin within a hash; one head.
 SHAPES = ((8, 8), (1, 16), (4, 32), (8, 64), (2, 8), (1, 130), (3, 5), (17, 3))
-
-
-@pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request):
-    with using(request.param):
-        yield request.param
 
 
 # --- the mask ---------------------------------------------------------------------------------------------------------

@@ -20,12 +20,6 @@ ARRAYS = ("float32", "float64", "float16", "uint8")
 TOLERANCE = {"float64": 1e-13, "float32": 2e-6, "uint8": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}
 
 
-@pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request):
-    with using(request.param):
-        yield request.param
-
-
 def random_edges(num_rows, num_columns, *, seed=0, mean=9, hub=0, weighted=False):
     """Rows of 0 to 2 * mean edges, some empty; row 3 has ``hub`` edges."""
     rng = np.random.default_rng(seed)

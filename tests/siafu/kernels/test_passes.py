@@ -7,19 +7,12 @@ import pytest
 
 from siafu import ops
 from siafu.kernels import from_bfloat16, passes, to_bfloat16
-from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
 SHAPES = [(1, 1), (3, 2), (5, 15), (40, 16), (33, 41), (60, 23), (700, 128), (9, 1000)]
 
 
 def float_rows(n, width, seed=0):
     return np.random.default_rng([seed, n, width]).standard_normal((n, width), dtype=np.float32)
-
-
-@pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request):
-    with using(request.param):
-        yield request.param
 
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)
