@@ -14,22 +14,21 @@ PHASES = ("compute", "communicate", "reduce", "quantise")
 class Clock:
     """``with clock("communicate"): ...``; an inner phase does not count for the outer one too."""
 
-    def __init__(self, synchronise: Callable[[], None] = lambda: None, now: Callable[[], float] = time.perf_counter):
-        # synchronise: waits for the GPU, so that its time is the phase's
-        self._synchronise, self._now = (synchronise, now)
+    def __init__(self, synchronise: Callable[[], None] = lambda: None):
+        self._synchronise = synchronise  # waits for the GPU, so that its time is the phase's
         self.seconds: dict[str, float] = defaultdict(float)
         self._inner = 0.0
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         self._synchronise()
-        begin, before = self._now(), self._inner
+        begin, before = time.perf_counter(), self._inner
         self._inner = 0.0
         try:
             yield
         finally:
             self._synchronise()
-            whole = self._now() - begin
+            whole = time.perf_counter() - begin
             self.seconds[phase] += whole - self._inner
             self._inner = before + whole
 

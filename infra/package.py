@@ -19,11 +19,7 @@ import dataclasses
 import fnmatch
 import hashlib
 import importlib.metadata
-import json
 import os
-import platform
-import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,8 +30,7 @@ from pathlib import Path
 
 from infra import kernels
 from infra.imports import ROOT, shipped_to_lambda
-from infra.wheels import ARCHITECTURES, RUNTIMES, NoWheelError, Target, minor, our_runtime, wheel
-from siafu import outputs
+from infra.wheels import ARCHITECTURES, RUNTIMES, NoWheelError, Target, minor, wheel
 from siafu.config import cache_folder
 from siafu.errors import ConfigError, GnnError
 from siafu.kernels import library
@@ -93,22 +88,20 @@ class Package:
     kernels: int  # 0: there are none, and siafu computes with NumPy
 
 
-def build(arch: str, runtime: str | None = None, folder: Path | None = None) -> Package:
-    """The function's package for AWS, in ``folder`` (default: the cache).
+def build(arch: str) -> Package:
+    """The function's package for AWS, in the cache.
 
-    ``runtime`` None: this Python's, or the next newer one whose C library can load the wheels of our versions.
+    Its runtime is this Python's, or the next newer one whose C library can load the wheels of our versions.
     ConfigError if there are no such wheels, no index to get them from, or no compiler for the kernels, which takes
     minutes, once for the same sources and compiler.
     """
-    if runtime is not None:
-        return _build(Target.of_lambda(arch, runtime), folder)
     ours = [name for name in RUNTIMES if minor(name) >= sys.version_info.minor] or [max(RUNTIMES, key=minor)]
     for name in ours[:-1]:
         try:
-            return _build(Target.of_lambda(arch, name), folder)
+            return _build(Target.of_lambda(arch, name))
         except NoWheelError:
             continue
-    return _build(Target.of_lambda(arch, ours[-1]), folder)
+    return _build(Target.of_lambda(arch, ours[-1]))
 
 
 def build_here(runtime: str | None = None) -> Package:
@@ -116,52 +109,13 @@ def build_here(runtime: str | None = None) -> Package:
 
     It has the kernels that siafu computes with here; none where siafu computes with NumPy here.
     """
-    return _build(Target.here(runtime), None, here=True)
-
-
-def unpacked(package: Package) -> Path:
-    """The folder with the package's files, read-only by custom: what ``/var/task`` is on Lambda."""
-    place = cache() / "unpacked" / package.sha256[:16]
-    if not place.is_dir():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".draft-") as draft:
-            with zipfile.ZipFile(package.path) as archive:
-                archive.extractall(draft)
-            _settle(Path(draft), place)
-    os.utime(place)  # it is in use
-    return place
-
-
-def cold_import_ms(package: Package, rounds: int = 5) -> float:
-    """Median time of importing the handler in a fresh interpreter that sees the package alone.
-
-    ConfigError if this machine cannot run it, GnnError with the last line of the traceback if it does not import.
-    """
-    if not _runs_here(package):
-        raise ConfigError(f"a package for {package.runtime} on {package.arch} cannot be imported here")
-    code = (
-        "import sys, time; sys.path.insert(0, sys.argv[1]); start = time.perf_counter(); "
-        f"import {package.handler.rpartition('.')[0]}; print(1e3 * (time.perf_counter() - start))"
-    )
-    command = [sys.executable, "-I", "-S", "-B", "-c", code, str(unpacked(package))]
-    times = []
-    for _ in range(rounds):
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode:
-            raise GnnError(f"{package.path} does not import: {_last_line(ended.stderr)}")
-        times.append(float(ended.stdout))
-    return statistics.median(times)
-
-
-def _runs_here(package: Package) -> bool:
-    ours = (our_runtime(), "linux", platform.machine())
-    return (package.runtime, sys.platform, ARCHITECTURES[package.arch]) == ours
+    return _build(Target.here(runtime), here=True)
 
 
 # --- building ---------------------------------------------------------------------------------------------------------
 
 
-def _build(target: Target, folder: Path | None, *, here: bool = False) -> Package:
+def _build(target: Target, *, here: bool = False) -> Package:
     wheels = [wheel(target, name, version, cache() / "wheels") for name, version in _requirements(target)]
     files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in sorted(shipped_to_lambda())}
     if not here:
@@ -173,12 +127,7 @@ def _build(target: Target, folder: Path | None, *, here: bool = False) -> Packag
         _forget_old()
         _write(target, wheels, files, cached)
     os.utime(cached)
-    path = cached
-    if folder is not None:
-        path = folder / f"siafu-{target.arch}-{target.runtime}.zip"
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(cached, path)
-    return _described(target, path)
+    return _described(target, cached)
 
 
 def _write(target: Target, wheels: list[Path], files: dict[str, bytes], path: Path) -> None:
@@ -273,56 +222,26 @@ def _key(target: Target, wheels: list[Path], files: dict[str, bytes]) -> str:
 
 def _forget_old() -> None:
     limit = time.time() - KEPT_S
-    for path in [*cache().glob("*.zip"), *cache().glob("kernels/*.so"), *cache().glob("unpacked/*")]:
+    for path in [*cache().glob("*.zip"), *cache().glob("kernels/*.so")]:
         if path.stat().st_mtime < limit:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _settle(draft: Path, place: Path) -> None:
-    """Moves a finished folder to its place, unless another process was faster."""
-    whole = draft / "whole"
-    for child in list(draft.iterdir()):
-        whole.mkdir(exist_ok=True)
-        child.rename(whole / child.name)
-    try:
-        whole.rename(place)
-    except OSError:
-        if not place.is_dir():
-            raise
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1][-300:] if lines else "no output"
+            path.unlink(missing_ok=True)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m infra.package", description="Build the Lambda function's package.")
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.package", description="Build the Lambda function's package and show its sizes."
+    )
     parser.add_argument("--arch", choices=ARCHITECTURES, default="arm64")
-    parser.add_argument("--runtime", help=f"one of {', '.join(RUNTIMES)}; default: the first that our wheels run on")
-    parser.add_argument("--here", action="store_true", help="for this machine, as our LocalStack runs it")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to put the zip; default: the cache")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args(argv)
     try:
-        if args.output is not None:
-            outputs.check_file("--output", args.output)
-        package = build_here() if args.here else build(args.arch, args.runtime)
-        if args.output is not None:
-            shutil.copyfile(package.path, args.output)
-            package = dataclasses.replace(package, path=args.output)
-        import_ms = round(cold_import_ms(package), 1) if _runs_here(package) else None
+        package = build(args.arch)
     except (GnnError, OSError) as error:
         print(f"infra.package: {error}", file=sys.stderr)
         return getattr(error, "exit_code", 1)
-    found = {**dataclasses.asdict(package), "path": str(package.path), "cold_import_ms": import_ms}
-    if args.json:
-        print(json.dumps(found))
-        return 0
-    for name, value in found.items():
+    for name, value in dataclasses.asdict(package).items():
         print(f"{name:16}{value}")
     return 0
 

@@ -78,7 +78,7 @@ def dots(A: Array, B: Array) -> Array:
 
 def activate(N: Array, kind: Activation, out: Array | None = None, *, threads: int = 1) -> Array:
     if kind == "relu" and out is N and N.dtype == FLOAT32:
-        return kernels.bias_relu(N, threads=threads)
+        return kernels.relu(N, threads=threads)
     return ops.activate(N, kind, out, functions)
 
 

@@ -47,7 +47,6 @@ def read_rows(indices: Array, base: Base, threads: int, *, prefetch: int | None 
         indices=address(np.ascontiguousarray(indices, np.int32)),
         num_edges=len(indices),
         base=source(base),
-        num_base=len(base),
         num_columns=len(base),
         width=width,
         type=ROW_TYPES.index(row_type(base)),

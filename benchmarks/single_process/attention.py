@@ -19,7 +19,7 @@ from benchmarks.single_process.workspace import Aggregation, Memory, Weights, Wo
 from siafu.errors import ConfigError
 from siafu.kernels.attention import Attended, Records, attend, attend_backward, target_gradient
 from siafu.kernels.dense import matmul, matmul_transposed
-from siafu.kernels.passes import bias_relu
+from siafu.kernels.passes import relu
 from siafu.models import ModelSpec
 from siafu.sparse import Array
 
@@ -105,7 +105,7 @@ class Attention(Layer):
 
     def finish(self, b: slice, worker: Worker, weights: Weights) -> Array:
         P = np.add(self.attended.Z[b], weights[self.bias], out=self._room(b, worker))
-        return P if self.last else self._keep(b, bias_relu(P))
+        return P if self.last else self._keep(b, relu(P))
 
     # --- backward -----------------------------------------------------------------------------------------------------
 

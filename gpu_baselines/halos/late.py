@@ -48,13 +48,12 @@ class Late:
         depth: int,
         correct: bool = False,
         overlap: bool = True,
-        now: Callable[[], float] = time.perf_counter,
     ):
         """overlap: without, exchanges are waited for where they are asked for: late
         all the same, and nothing hidden."""
         assert depth >= 1, depth
         self.routes, self.depth = routes, depth
-        self._clock, self._smoothing, self._correct, self._now = clock, smoothing, correct, now
+        self._clock, self._smoothing, self._correct = clock, smoothing, correct
         self._channel = Channel(routes.device) if overlap and routes.group.size > 1 else None
         self._group = routes.group.twin() if self._channel else routes.group
         self._epoch = 0
@@ -112,18 +111,18 @@ class Late:
     def _send(self, stream: Stream, rows: Tensor) -> None:
         parcels, message = self.routes.packed(stream, rows), Message(stream, self._epoch)
         if self._channel:
-            arrive, begin = self.routes.posted(parcels, self._group), self._now()
+            arrive, begin = self.routes.posted(parcels, self._group), time.perf_counter()
             self._sent[message] = self._channel.submit(lambda: self._carried(parcels, arrive, begin))
             return
         with self._clock("communicate"):
             future: Future[Parcels] = Future()
-            future.set_result(self._carried(parcels, lambda: self.routes.carried(parcels), self._now()))
+            future.set_result(self._carried(parcels, lambda: self.routes.carried(parcels), time.perf_counter()))
         self._sent[message] = future
 
     def _carried(self, parcels: Parcels, arrive: Callable[[], object], begin: float) -> Parcels:
         """Counts the time in which anything is on its way once."""
         arrive()
-        now = self._now()
+        now = time.perf_counter()
         self._carried_s += now - max(begin, self._carried_until)
         self._carried_until = now
         return parcels._replace(sends=[])

@@ -15,7 +15,6 @@ weights: its edges count as GCN's do.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -51,14 +50,14 @@ class Widths:
 class Quantised(Codec):
     """Ranks make theirs at the same time: with scheme adaptive they measure links, and exchange coefficients."""
 
-    def __init__(self, run: Run, part: Part, now: Callable[[], float] = time.perf_counter):
-        self._run, self._asked, self._part, self._now = run, run.baseline, part, now
+    def __init__(self, run: Run, part: Part):
+        self._run, self._asked, self._part = run, run.baseline, part
         self._epoch = 0
         self._streams: dict[Stream, Widths] = {}
         self._residuals: dict[tuple[Stream, int], Tensor] = {}  # float32 [k, F]
         self._assignments, self._assign_s = 0, 0.0
         if self._asked.scheme == "adaptive":
-            self._costs = message_cost.measured(run.group, run.device, now)
+            self._costs = message_cost.measured(run.group, run.device, time.perf_counter)
             coefficients = squared_coefficients(part, run.group, run.device)
             self._assignment = Assignment(run.group, run.device, run.baseline, coefficients)
 
@@ -73,10 +72,10 @@ class Quantised(Codec):
         if not changed:
             return
         if self._asked.scheme == "adaptive":
-            begin = self._now()
+            begin = time.perf_counter()
             with self._run.clock("quantise"):
                 self._assign()
-            self._assign_s += self._now() - begin
+            self._assign_s += time.perf_counter() - begin
         else:
             self._streams = {stream: self._first(stream, widths.columns) for stream, widths in self._streams.items()}
 

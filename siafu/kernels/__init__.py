@@ -18,7 +18,7 @@ from siafu.kernels.dense import matmul, matmul_doubles, matmul_transposed
 from siafu.kernels.dropout import EdgeDropout, dropped
 from siafu.kernels.gather import gather
 from siafu.kernels.library import VERSION, isa
-from siafu.kernels.passes import bias_relu, column_sums, relu_backward, softmax_cross_entropy
+from siafu.kernels.passes import column_sums, relu, relu_backward, softmax_cross_entropy
 from siafu.kernels.rows import Table, to_bfloat16
 from siafu.ops import from_bfloat16
 
@@ -35,7 +35,6 @@ __all__ = [
     "attend",
     "attend_backward",
     "attend_given",
-    "bias_relu",
     "column_sums",
     "dropped",
     "edge_dot",
@@ -47,6 +46,7 @@ __all__ = [
     "matmul_sparse",
     "matmul_sparse_transposed",
     "matmul_transposed",
+    "relu",
     "relu_backward",
     "rows_gradient",
     "segments",

@@ -35,12 +35,11 @@ from siafu.kernels.attention_call import (
     ATTEND,
     BACKWARD,
     Call,
-    check_bases,
     check_dropout,
     check_out,
     check_range,
+    check_scores,
     computed_here,
-    joined,
     real_rows,
     rows_of_range,
 )
@@ -68,7 +67,6 @@ def attend(
     sources: Records,
     target: Array,
     *,
-    ghosts: Records | None = None,
     slope: float = 0.2,
     add_self: bool = False,
     dropout: EdgeDropout | None = None,
@@ -78,25 +76,25 @@ def attend(
 ) -> Attended:
     """Rows ``start:stop``: each gathers the rows T of its in-neighbours, weighed by attention.
 
-    sources: T and s; ghosts: those of columns from ``sources.num_rows`` on (``sources.like``).
+    sources: T and s of what columns stand for: inner vertices, then ghosts.
     target: t of all inner vertices [n, heads], or of the range alone [k, heads].
     add_self: every vertex attends to itself too, with weight 1 (GAT on graphs with self-loops; shards hold none).
 
     Raises: ValueError if shapes or dtypes do not fit.
     """
     check_range(edges, start, stop, threads)
-    check_bases(sources, ghosts, 1)
-    check_dropout(dropout, sources, ghosts)
+    check_scores(sources, 1)
+    check_dropout(dropout, sources)
     target = rows_of_range(target, edges, start, stop, sources.heads, "target")
     out = _checked(out, sources, stop - start, training)
     if computed_here(sources):
-        T, s = joined(sources, ghosts)
-        made = attention_numpy.attend(edges, start, stop, T, s[0], target, slope, add_self, dropout)
+        T, s = sources.rows(), sources.scores[:, 0]
+        made = attention_numpy.attend(edges, start, stop, T, s, target, slope, add_self, dropout)
         for to, array in zip((out.Z, out.log_total, out.leaned, out.leaned_total), made, strict=True):
             to[...] = array[: len(to)]
         return out
     call = Call.of(
-        ATTEND, edges, start, stop, sources, ghosts, slope=slope, add_self=add_self, dropout=dropout, threads=threads
+        ATTEND, edges, start, stop, sources, slope=slope, add_self=add_self, dropout=dropout, threads=threads
     )
     target = call.set_own(target)
     call.out, call.total = out.Z.ctypes.data, out.log_total.ctypes.data
@@ -133,7 +131,6 @@ def attend_backward(
     rows: Array,
     source: Array,
     *,
-    ghosts: Records | None = None,
     slope: float = 0.2,
     add_self: bool = False,
     dropout: EdgeDropout | None = None,
@@ -142,16 +139,16 @@ def attend_backward(
 ) -> tuple[Array, Array]:
     """dT [k, heads * width] and ds [k, heads] of the sources ``start:stop``, from the targets of their out-edges.
 
-    targets: dZ with t, log_total and delta of each target; ghosts: the same of columns from ``targets.num_rows`` on.
+    targets: dZ with t, log_total and delta of each target.
     rows: T [n, heads * width], float32 or bfloat16's bits; source: s [n, heads]. Both of all inner vertices, or (each)
     of the range alone: k rows. Neither is copied if it is contiguous.
-    dropout: forward's, with the ghosts of the out-edges.
+    dropout: forward's, with the ids of the out-edges' columns.
 
     Raises: ValueError if shapes or dtypes do not fit.
     """
     check_range(out_edges, start, stop, threads)
-    check_bases(targets, ghosts, 3)
-    check_dropout(dropout, targets, ghosts)
+    check_scores(targets, 3)
+    check_dropout(dropout, targets)
     k, wide, real = stop - start, targets.columns, targets.real
     rows = rows_of_range(rows, out_edges, start, stop, wide, "rows")
     source = rows_of_range(source, out_edges, start, stop, targets.heads, "source")
@@ -159,7 +156,7 @@ def attend_backward(
     check_out(dT, (k, wide), real)
     check_out(ds, (k, targets.heads), real)
     if computed_here(targets):
-        dZ, marks = joined(targets, ghosts)
+        dZ, marks = targets.rows(), [targets.scores[:, kind] for kind in range(3)]
         dT[...], ds[...] = attention_numpy.backward(
             out_edges, start, stop, dZ, marks, real_rows(rows), source, slope, add_self, dropout
         )
@@ -170,7 +167,6 @@ def attend_backward(
         start,
         stop,
         targets,
-        ghosts,
         slope=slope,
         add_self=add_self,
         dropout=dropout,

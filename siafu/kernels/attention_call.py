@@ -21,11 +21,11 @@ class Call(ctypes.Structure):
     """attention.cpp: Call. It holds addresses only: who fills it in keeps the arrays."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("indptr", "indices", "weight", "alpha", "rows", "ghost_rows", "scores")),
-        *((name, ctypes.c_void_p) for name in ("ghost_scores", "own", "own_rows", "out", "leaned", "total")),
-        *((name, ctypes.c_void_p) for name in ("leaned_total", "ids", "ghost_ids")),
+        *((name, ctypes.c_void_p) for name in ("indptr", "indices", "weight", "alpha", "rows", "scores")),
+        *((name, ctypes.c_void_p) for name in ("own", "own_rows", "out", "leaned", "total")),
+        *((name, ctypes.c_void_p) for name in ("leaned_total", "ids")),
         ("key", ctypes.c_uint64),
-        *((name, ctypes.c_int64) for name in ("start", "stop", "num_inner", "num_columns", "num_edges")),
+        *((name, ctypes.c_int64) for name in ("start", "stop", "num_columns", "num_edges")),
         *((name, ctypes.c_int64) for name in ("row_bytes", "score_bytes", "score_step")),
         *((name, ctypes.c_int32) for name in ("mode", "heads", "width", "bits16", "own_bits16", "add_self", "threads")),
         *(("drop_below", ctypes.c_int32), ("slope", ctypes.c_float), ("keep_scale", ctypes.c_float)),
@@ -39,7 +39,6 @@ class Call(ctypes.Structure):
         start: int,
         stop: int,
         base: Records,
-        ghosts: Records | None,
         *,
         add_self: bool,
         dropout: EdgeDropout | None,
@@ -50,16 +49,13 @@ class Call(ctypes.Structure):
         call.slope, call.add_self = slope, add_self
         call.indptr, call.indices = edges.indptr.ctypes.data, edges.indices.ctypes.data
         call.weight = None if edges.weight is None else edges.weight.ctypes.data
-        call.num_inner, call.bits16 = base.num_rows, base.dtype == "bfloat16"
-        call.num_columns = base.num_rows + (0 if ghosts is None else ghosts.num_rows)
+        call.num_columns, call.bits16 = base.num_rows, base.dtype == "bfloat16"
         call.num_edges = len(edges.indices)
         call.rows, call.row_bytes = base.memory.ctypes.data, base.row_bytes
         call.scores, call.score_bytes, call.score_step = base.scores.ctypes.data, base.score_bytes, base.heads
-        if ghosts is not None:
-            call.ghost_rows, call.ghost_scores = ghosts.memory.ctypes.data, ghosts.scores.ctypes.data
         if dropout is not None:
             call.drop_below, call.keep_scale = dropout_threshold(dropout.p)
-            call.key, call.ids, call.ghost_ids = dropout.key, dropout.inner.ctypes.data, dropout.ghosts.ctypes.data
+            call.key, call.ids = dropout.key, dropout.ids.ctypes.data
         return call
 
     def set_own(self, scores: Array) -> Array:
@@ -94,13 +90,6 @@ class Call(ctypes.Structure):
 def computed_here(base: Records) -> bool:
     """Whether numpy must do it."""
     return LIBRARY is None or base.dtype == "float64"
-
-
-def joined(base: Records, ghosts: Records | None) -> tuple[Array, list[Array]]:
-    """Rows [N + g, heads * width] and the scores [N + g, heads] of both, copied."""
-    both = [base] if ghosts is None else [base, ghosts]
-    rows = np.concatenate([one.rows() for one in both])
-    return rows, [np.concatenate([one.scores[:, kind] for one in both]) for kind in range(base.num_scores)]
 
 
 def real_rows(rows: Array) -> Array:
@@ -138,19 +127,11 @@ def check_range(edges: Edges, start: int, stop: int, threads: int) -> None:
         raise ValueError(f"{len(edges.weight)} weights, must be as many as edges: {len(edges.indices)}")
 
 
-def check_bases(base: Records, ghosts: Records | None, num_scores: int) -> None:
+def check_scores(base: Records, num_scores: int) -> None:
     if base.num_scores != num_scores:
         raise ValueError(f"records with {base.num_scores} scores, must be {num_scores}")
-    if ghosts is None:
-        return
-    one, other = ((r.heads, r.width, r.num_scores, r.dtype, r.row_bytes, r.score_bytes) for r in (base, ghosts))
-    if one != other:
-        raise ValueError(f"ghosts are laid out as {other}, must be as the inner rows: {one} (Records.like)")
 
 
-def check_dropout(dropout: EdgeDropout | None, base: Records, ghosts: Records | None) -> None:
-    if dropout is None:
-        return
-    found, wanted = (len(dropout.inner), len(dropout.ghosts)), (base.num_rows, 0 if ghosts is None else ghosts.num_rows)
-    if found != wanted:
-        raise ValueError(f"dropout with ids of {found[0]} inner vertices and {found[1]} ghosts, must be {wanted}")
+def check_dropout(dropout: EdgeDropout | None, base: Records) -> None:
+    if dropout is not None and len(dropout.ids) != base.num_rows:
+        raise ValueError(f"dropout with ids of {len(dropout.ids)} vertices, must be {base.num_rows}")

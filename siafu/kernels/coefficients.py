@@ -20,11 +20,9 @@ from siafu.kernels.attention_call import (
     ATTEND,
     BACKWARD,
     Call,
-    check_bases,
     check_dropout,
     check_range,
     computed_here,
-    joined,
     real_rows,
     rows_of_range,
 )
@@ -41,25 +39,17 @@ def segments(edges: Edges, start: int, stop: int, *, add_self: bool = False) -> 
     return np.asarray(indptr + np.arange(len(indptr)) if add_self else indptr)
 
 
-def edge_scores(
-    edges: Edges, start: int, stop: int, base: Records, *, ghosts: Records | None = None, add_self: bool = False
-) -> Array:
+def edge_scores(edges: Edges, start: int, stop: int, base: Records, *, add_self: bool = False) -> Array:
     """The scores of the other end of each edge of the rows: [edges of the range, num_scores * heads].
 
-    base: of the inner vertices, with s (forward), or with t, log_total and delta (backward); ghosts: of other columns.
+    base: with s (forward), or with t, log_total and delta (backward).
     """
     first, last = int(edges.indptr[start]), int(edges.indptr[stop])
-    columns, n = np.asarray(edges.indices[first:last]), base.num_rows
+    columns = np.asarray(edges.indices[first:last])
     if add_self:
         indptr = np.asarray(edges.indptr[start:stop]) - first
         columns = np.insert(columns, indptr, np.arange(start, stop, dtype=columns.dtype))
-    if ghosts is None or not ghosts.num_rows:
-        found = base.scores[columns]
-    else:
-        found = np.empty((len(columns), base.num_scores, base.heads), base.real)
-        inside = columns < n
-        found[inside], found[~inside] = base.scores[columns[inside]], ghosts.scores[columns[~inside] - n]
-    return np.asarray(found.reshape(len(columns), base.num_scores * base.heads))
+    return np.asarray(base.scores[columns].reshape(len(columns), base.num_scores * base.heads))
 
 
 # --- what is done with alpha ------------------------------------------------------------------------------------------
@@ -73,7 +63,6 @@ def attend_given(
     alpha: Array,
     log_total: Array,
     *,
-    ghosts: Records | None = None,
     slope: float = 0.2,
     add_self: bool = False,
     dropout: EdgeDropout | None = None,
@@ -85,12 +74,12 @@ def attend_given(
 
     Raises: ValueError if shapes or dtypes do not fit.
     """
-    _check(edges, start, stop, sources, ghosts, alpha, add_self, dropout, threads)
+    _check(edges, start, stop, sources, alpha, add_self, dropout, threads)
     k = stop - start
     check(log_total, (k, sources.heads), "log_total")
     kept = k if training else 0
     if computed_here(sources):
-        T = joined(sources, ghosts)[0]
+        T = sources.rows()
         Z, _, leaned, leaned_total = attention_numpy.attend_given(
             edges, start, stop, T, alpha, slope, add_self, dropout
         )
@@ -98,7 +87,7 @@ def attend_given(
     shapes = (k, sources.columns), (kept, sources.columns), (kept, sources.heads)
     Z, leaned, leaned_total = (np.empty(shape, np.float32) for shape in shapes)
     call = Call.of(
-        ATTEND, edges, start, stop, sources, ghosts, slope=slope, add_self=add_self, dropout=dropout, threads=threads
+        ATTEND, edges, start, stop, sources, slope=slope, add_self=add_self, dropout=dropout, threads=threads
     )
     alpha = call.set_alpha(alpha)
     call.out = Z.ctypes.data
@@ -115,7 +104,6 @@ def rows_gradient(
     targets: Records,
     alpha: Array,
     *,
-    ghosts: Records | None = None,
     add_self: bool = False,
     dropout: EdgeDropout | None = None,
     threads: int = 1,
@@ -126,14 +114,12 @@ def rows_gradient(
 
     Raises: ValueError if shapes or dtypes do not fit.
     """
-    _check(out_edges, start, stop, targets, ghosts, alpha, add_self, dropout, threads)
+    _check(out_edges, start, stop, targets, alpha, add_self, dropout, threads)
     if computed_here(targets):
-        dZ = joined(targets, ghosts)[0]
+        dZ = targets.rows()
         return attention_numpy.rows_gradient(out_edges, start, stop, dZ, alpha, add_self, dropout)
     dT = np.empty((stop - start, targets.columns), np.float32)
-    call = Call.of(
-        BACKWARD, out_edges, start, stop, targets, ghosts, add_self=add_self, dropout=dropout, threads=threads
-    )
+    call = Call.of(BACKWARD, out_edges, start, stop, targets, add_self=add_self, dropout=dropout, threads=threads)
     alpha = call.set_alpha(alpha)
     call.out = dT.ctypes.data
     call.run()
@@ -147,7 +133,6 @@ def edge_dot(
     rows: Array,
     targets: Records,
     *,
-    ghosts: Records | None = None,
     add_self: bool = False,
     dropout: EdgeDropout | None = None,
     threads: int = 1,
@@ -158,15 +143,13 @@ def edge_dot(
 
     Raises: ValueError if shapes or dtypes do not fit.
     """
-    _check(out_edges, start, stop, targets, ghosts, None, add_self, dropout, threads)
+    _check(out_edges, start, stop, targets, None, add_self, dropout, threads)
     rows = rows_of_range(rows, out_edges, start, stop, targets.columns, "rows")
     if computed_here(targets):
-        dZ = joined(targets, ghosts)[0]
+        dZ = targets.rows()
         return attention_numpy.edge_dot(out_edges, start, stop, real_rows(rows), dZ, targets.heads, add_self, dropout)
     products = np.empty((_num_edges(out_edges, start, stop, add_self), targets.heads), np.float32)
-    call = Call.of(
-        BACKWARD, out_edges, start, stop, targets, ghosts, add_self=add_self, dropout=dropout, threads=threads
-    )
+    call = Call.of(BACKWARD, out_edges, start, stop, targets, add_self=add_self, dropout=dropout, threads=threads)
     rows = call.set_own_rows(rows)
     call.out = products.ctypes.data
     call.run_edge_dot()
@@ -178,15 +161,13 @@ def _check(
     start: int,
     stop: int,
     base: Records,
-    ghosts: Records | None,
     alpha: Array | None,
     add_self: bool,
     dropout: EdgeDropout | None,
     threads: int,
 ) -> None:
     check_range(edges, start, stop, threads)
-    check_bases(base, ghosts, base.num_scores)
-    check_dropout(dropout, base, ghosts)
+    check_dropout(dropout, base)
     if alpha is not None:
         check(alpha, (_num_edges(edges, start, stop, add_self), base.heads), "alpha")
 

@@ -51,28 +51,17 @@ Columns = Callable[[int, int], Array]
 
 
 def gather(
-    edges: Edges,
-    start: int,
-    stop: int,
-    base: Columns,
-    num_base: int,
-    ghosts: Columns | None,
-    num_ghosts: int,
-    width: int,
-    tile: int,
-    out: Array,
+    edges: Edges, start: int, stop: int, base: Columns, num_rows: int, width: int, tile: int, out: Array
 ) -> None:
     """out[v - start] = sum over the edges of v of weight * row, without what comes after."""
-    rows = max(1, num_base + num_ghosts)
-    step = min(tile, max(1, VALUES // rows))
+    step = min(tile, max(1, VALUES // max(1, num_rows)))
     for first in range(0, width, tile):
         end = min(width, first + tile)
         for left in range(first, end, step):
             right = min(end, left + step)
             X = base(left, right)
-            G = None if ghosts is None else ghosts(left, right)
             for low, high in _ranges(edges.indptr, start, stop):
-                out[low - start : high - start, left:right] = _product(edges, low, high, X, G)
+                out[low - start : high - start, left:right] = _product(edges, low, high, X)
 
 
 def _ranges(indptr: Array, start: int, stop: int) -> list[tuple[int, int]]:
@@ -84,14 +73,8 @@ def _ranges(indptr: Array, start: int, stop: int) -> list[tuple[int, int]]:
     return list(pairwise(cuts))
 
 
-def _product(edges: Edges, start: int, stop: int, X: Array, G: Array | None) -> Array:
+def _product(edges: Edges, start: int, stop: int, X: Array) -> Array:
     first, last = int(edges.indptr[start]), int(edges.indptr[stop])
     indptr = np.asarray(edges.indptr[start : stop + 1]) - first
-    indices = np.asarray(edges.indices[first:last])
     weight = np.ones(last - first, X.dtype) if edges.weight is None else edges.weight[first:last].astype(X.dtype)
-    if G is None:
-        return csr.multiply(indptr, indices, weight, X)
-    local = indices < len(X)
-    counted = np.concatenate([[0], np.cumsum(local)])[indptr]
-    others = csr.multiply(indptr - counted, indices[~local] - np.int32(len(X)), weight[~local], G)
-    return csr.multiply(counted, indices[local], weight[local], X) + others
+    return csr.multiply(indptr, np.asarray(edges.indices[first:last]), weight, X)

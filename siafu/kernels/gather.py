@@ -17,10 +17,7 @@ from siafu.kernels.rows import ROW_TYPES, Table, address
 from siafu.sparse import Array, Edges
 
 Base = Table | Array
-BAD_EDGES = (
-    "edges: row pointers fall or lead beyond the edges, a column is none of the rows, "
-    "or columns fall within a row although there are ghosts"
-)
+BAD_EDGES = "edges: row pointers fall or lead beyond the edges, or a column is none of the rows"
 
 
 def gather(
@@ -29,7 +26,6 @@ def gather(
     stop: int,
     base: Base,
     *,
-    ghosts: Base | None = None,
     scale: Array | None = None,
     add_self: bool = False,
     bias: Array | None = None,
@@ -40,10 +36,10 @@ def gather(
 ) -> Array:
     """Rows ``start:stop`` of ``scale_v (Σ_{u→v} w_uv X_u + [add_self] X_v) + add_v + bias``, through relu if asked.
 
-    X are the rows of ``base``, then those of ``ghosts``: ``Table``s of one dtype, or arrays of one dtype (float32,
-    float64, float16 or uint8, perhaps memory-mapped) ``[N, F]``. ``scale`` [n] is by row of the edges, ``bias``
-    [F], ``add`` and ``out`` [stop - start, F]. These and the sums are float32, or float64 if the rows are. Several
-    calls may run at once; together they take no more than ``threads`` threads. Returns ``out``, or a new array.
+    X are the rows of ``base``: a ``Table``, or an array (float32, float64, float16 or uint8, perhaps memory-mapped)
+    ``[N, F]``. ``scale`` [n] is by row of the edges, ``bias`` [F], ``add`` and ``out`` [stop - start, F]. These and the
+    sums are float32, or float64 if the rows are. Several calls may run at once; together they take no more than
+    ``threads`` threads. Returns ``out``, or a new array.
     Raises: ValueError for a shape, dtype or order that is not the one above, and for edges that lead to no row
     (``out`` then holds nothing of use).
     """
@@ -52,8 +48,6 @@ def gather(
         raise ValueError(f"{threads} threads, must be >= 1")
     width = base.shape[1]
     value = np.dtype(np.float64 if row_type(base) == "float64" else np.float32)
-    if ghosts is not None:
-        _check_ghosts(base, ghosts)
     _check("scale", scale, value, (len(edges.indptr) - 1,))
     _check("bias", bias, value, (width,))
     _check("add", add, value, (stop - start, width))
@@ -64,15 +58,13 @@ def gather(
     if not out.size:
         return out
     if LIBRARY is None:
-        return _with_scipy(edges, start, stop, base, ghosts, scale, add_self, bias, relu, add, out)
+        return _with_scipy(edges, start, stop, base, scale, add_self, bias, relu, add, out)
     call = GatherCall(
         indptr=address(edges.indptr),
         indices=address(edges.indices),
         weight=address(edges.weight),
         base=source(base),
-        ghosts=source(ghosts),
-        num_base=len(base),
-        num_columns=len(base) + (0 if ghosts is None else len(ghosts)),
+        num_columns=len(base),
         scale=address(scale),
         bias=address(bias),
         add=address(add),
@@ -114,8 +106,6 @@ class GatherCall(ctypes.Structure):
         ("indices", ctypes.c_void_p),
         ("weight", ctypes.c_void_p),
         ("base", Source),
-        ("ghosts", Source),
-        ("num_base", ctypes.c_int64),
         ("num_columns", ctypes.c_int64),
         ("scale", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
@@ -136,9 +126,7 @@ class GatherCall(ctypes.Structure):
     )
 
 
-def source(base: Base | None) -> Source:
-    if base is None:
-        return Source()
+def source(base: Base) -> Source:
     if isinstance(base, Table):
         return Source(rows=base.address, **base.layout())
     return Source(rows=address(base), row_bytes=base.strides[0], tile_bytes=0, tile=base.shape[1])
@@ -164,26 +152,19 @@ def _check_range(edges: Edges, start: int, stop: int, base: Base, add_self: bool
             raise ValueError(f"{name} is {array.dtype}, strides {array.strides}, must be {np.dtype(dtype)}, contiguous")
     if edges.weight is not None and len(edges.weight) != len(edges.indices):
         raise ValueError(f"{len(edges.weight)} weights, must be as many as edges: {len(edges.indices)}")
-    _check_rows("base", base)
+    _check_rows(base)
     if add_self and len(base) < num_rows:
         raise ValueError(f"base has {len(base)} rows, must have the {num_rows} of the edges to add them")
 
 
-def _check_rows(name: str, rows: Base) -> None:
+def _check_rows(rows: Base) -> None:
     if isinstance(rows, Table):
         return
     if rows.ndim != 2 or str(rows.dtype) not in ROW_TYPES or rows.strides[1] != rows.itemsize:
         raise ValueError(
-            f"{name} is {rows.dtype} {list(rows.shape)}, strides {rows.strides}, "
+            f"base is {rows.dtype} {list(rows.shape)}, strides {rows.strides}, "
             "must be rows of float32, float64, float16 or uint8 without gaps between columns"
         )
-
-
-def _check_ghosts(base: Base, ghosts: Base) -> None:
-    _check_rows("ghosts", ghosts)
-    one, other = (f"{type(rows).__name__} of {row_type(rows)}, width {rows.shape[1]}" for rows in (base, ghosts))
-    if one != other:
-        raise ValueError(f"ghosts are {other}, must be like base: {one}")
 
 
 def _check(name: str, array: Array | None, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
@@ -205,7 +186,6 @@ def _with_scipy(
     start: int,
     stop: int,
     base: Base,
-    ghosts: Base | None,
     scale: Array | None,
     add_self: bool,
     bias: Array | None,
@@ -214,22 +194,8 @@ def _with_scipy(
     out: Array,
 ) -> Array:
     tile = base.tile if isinstance(base, Table) else base.shape[1]
-    num_ghosts = 0 if ghosts is None else len(ghosts)
-    if isinstance(ghosts, Table):
-        tile = min(tile, ghosts.tile)
     add_first = out.copy() if add is out else add
-    fallback.gather(
-        edges,
-        start,
-        stop,
-        _columns(base),
-        len(base),
-        None if ghosts is None else _columns(ghosts),
-        num_ghosts,
-        base.shape[1],
-        tile,
-        out,
-    )
+    fallback.gather(edges, start, stop, _columns(base), len(base), base.shape[1], tile, out)
     if add_self:
         out += base.read(slice(start, stop)) if isinstance(base, Table) else base[start:stop]
     if scale is not None:

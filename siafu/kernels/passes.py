@@ -30,20 +30,12 @@ class _Pass(ctypes.Structure):
     )
 
 
-def bias_relu(P: Array, bias: Array | None = None, *, threads: int = 1) -> Array:
-    """``max(P + bias, 0)`` in the place of P ``[n, m]``; bias ``[m]`` or none. Returns P."""
+def relu(P: Array, *, threads: int = 1) -> Array:
+    """``max(P, 0)`` in the place of P ``[n, m]``. Returns P."""
     _check("P", P, (FLOAT32,))
-    if bias is None:
-        bias = np.zeros(P.shape[1], np.float32)
-    elif bias.dtype != FLOAT32 or bias.shape != P.shape[1:]:
-        raise ValueError(f"bias: {bias.dtype} {list(bias.shape)}, must be float32 {list(P.shape[1:])}")
     if LIBRARY is None:
-        P += bias
         return ops.activate(P, "relu", out=P)
-    call = _call(P, threads)
-    bias = np.ascontiguousarray(bias)
-    call.other = bias.ctypes.data
-    LIBRARY.siafu_bias_relu(ctypes.byref(call))
+    LIBRARY.siafu_relu(ctypes.byref(_call(P, threads)))
     return P
 
 

@@ -54,12 +54,6 @@ class Records:
         self.memory = memory[:, : self.columns * stored.itemsize].view(stored)  # [N, heads * width]
         self.scores = apart[:, :scores].view(real).reshape(num_rows, num_scores, heads)  # a view of either
 
-    def like(self, num_rows: int) -> Records:
-        """Of so many rows, laid out as these: for the ghosts of these inner vertices."""
-        return Records(
-            num_rows, self.heads, self.width, num_scores=self.num_scores, dtype=self.dtype, beside=self.beside
-        )
-
     @classmethod
     def of(cls, rows: Array, *scores: Array, heads: int) -> Records:
         """``rows`` [N, heads * width] (uint16: bfloat16's bits) as they lie, not copied; the scores [N, heads] are."""

@@ -171,17 +171,12 @@ def address(array: Array | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
-def to_bfloat16(rows: Array, out: Array | None = None) -> npt.NDArray[np.uint16]:
-    """The upper half of each float32's bits, rounded to the nearest, ties to even; nan
-    stays nan. Into ``out`` if given."""
+def to_bfloat16(rows: Array) -> npt.NDArray[np.uint16]:
+    """The upper half of each float32's bits, rounded to the nearest, ties to even; nan stays nan."""
     rows = np.asarray(rows, np.float32)
     if LIBRARY is None or rows.ndim != 2 or not rows.size or rows.strides[1] != rows.itemsize:
-        bits = ops.to_bfloat16(rows)
-        if out is None:
-            return bits
-        out[...] = bits
-        return out
-    out = np.empty(rows.shape, np.uint16) if out is None else out
+        return ops.to_bfloat16(rows)
+    out = np.empty(rows.shape, np.uint16)
     call = _Pack(
         rows=rows.ctypes.data,
         table=out.ctypes.data,

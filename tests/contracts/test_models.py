@@ -8,7 +8,7 @@ inputs, where rows are cut) must not change a gradient.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -287,14 +287,18 @@ def test_gradients_equal_finite_differences(case):
     graph, spec = case
     weights = weights_of(spec)
     gradients = Epoch(graph, spec, weights).gradients
+    check_gradients(gradients, weights, lambda moved: Epoch(graph, spec, moved, bounds=WHOLE).loss)
+
+
+def check_gradients(
+    gradients: dict[str, Array], weights: dict[str, Array], loss: Callable[[dict[str, Array]], float]
+) -> None:
+    """Of each parameter, along a direction that is drawn: the quotient of central differences."""
     assert gradients.keys() == weights.keys()
     rng, step = np.random.default_rng(9), 1e-6
     for parameter, W in weights.items():
         direction = rng.normal(size=W.shape)
-        above, below = (
-            Epoch(graph, spec, weights | {parameter: W + sign * step * direction}, bounds=WHOLE).loss
-            for sign in (1, -1)
-        )
+        above, below = (loss(weights | {parameter: W + sign * step * direction}) for sign in (1, -1))
         expected = (above - below) / (2 * step)
         assert (gradients[parameter] * direction).sum() == pytest.approx(expected, rel=1e-6, abs=1e-8), parameter
 

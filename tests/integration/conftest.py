@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import siafu.tensor_task
 from run_coordinator.coordinator import Action, Coordinator
 
 
@@ -17,3 +18,9 @@ def not_before_five_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     real = Coordinator.tick
     monkeypatch.setattr(Coordinator, "tick", tick)
+
+
+@pytest.fixture
+def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs of two rows are sent in halves, so that streaming happens on small graphs."""
+    monkeypatch.setattr(siafu.tensor_task, "MIN_ROWS_PER_PART", 1)

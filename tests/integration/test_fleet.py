@@ -42,6 +42,8 @@ from tests import reference
 from tests.fleet import Faults, Fleet
 from tests.toy_graphs import random_graph, with_sparse_features
 
+pytestmark = pytest.mark.usefixtures("short_parts")
+
 FAULTS = Faults(kill=0.02, hang=0.01, stillborn=0.1, refuse=0.1, twice=0.05, lose=0.02)
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "directed": lambda: random_graph(1),
@@ -67,12 +69,6 @@ SETTINGS: dict[str, Any] = {
 }
 
 Build = Callable[..., Fleet]
-
-
-@pytest.fixture(autouse=True)
-def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inputs of two rows are sent in halves, so that streaming happens on small graphs."""
-    monkeypatch.setattr(siafu.tensor_task, "MIN_ROWS_PER_PART", 1)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import siafu.tensor_task
 from graph_data.prepare import prepare
 from graph_server.operators.attention import Attention, RecordStore
 from siafu import views
@@ -27,6 +26,8 @@ from siafu.wire import PublishedRows
 from tests.fleet import Faults, Fleet
 from tests.integration.test_fleet import FAULTS, SETTINGS, close, ordeal, textbook
 from tests.toy_graphs import random_graph, with_sparse_features
+
+pytestmark = pytest.mark.usefixtures("short_parts")
 
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "directed": lambda: random_graph(1),
@@ -45,11 +46,6 @@ GAT: dict[str, Any] = {
 }
 PLACEMENTS = ("server", "lambda")
 Build = Callable[..., Fleet]
-
-
-@pytest.fixture(autouse=True)
-def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(siafu.tensor_task, "MIN_ROWS_PER_PART", 1)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import siafu.tensor_task
 from graph_data.link_split import Shares, hold_out
 from graph_data.prepare import prepare
 from siafu.config import Config
@@ -23,6 +22,8 @@ from tests import reference, reference_links
 from tests.fleet import Faults, Fleet
 from tests.siafu.models.test_rgcn import typed_graph
 from tests.toy_graphs import random_graph, with_sparse_features
+
+pytestmark = pytest.mark.usefixtures("short_parts")
 
 FAULTS = Faults(kill=0.02, hang=0.01, stillborn=0.1, refuse=0.1, twice=0.05, lose=0.02)
 SHARES = Shares(val=0.1, test=0.2, negatives=3, eval_negatives=4)
@@ -47,12 +48,6 @@ ONE_EDGE_TYPE_GRAPHS: dict[str, Callable[[], Graph]] = {
 }
 
 Build = Callable[..., Fleet]
-
-
-@pytest.fixture(autouse=True)
-def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inputs of two rows are sent in halves, so that streaming happens on small graphs."""
-    monkeypatch.setattr(siafu.tensor_task, "MIN_ROWS_PER_PART", 1)
 
 
 @pytest.fixture(scope="module")

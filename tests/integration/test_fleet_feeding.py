@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import siafu.tensor_task
 from graph_data.prepare import prepare
 from siafu import views
 from siafu.config import Config
@@ -23,6 +22,8 @@ from tests.integration.test_fleet import FAULTS, SETTINGS, close
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 from tests.toy_graphs import random_graph, with_sparse_features
 
+pytestmark = pytest.mark.usefixtures("short_parts")
+
 Build = Callable[..., Fleet]
 
 
@@ -33,11 +34,6 @@ def graph_of(name: str) -> Graph:
     split[[7, 19, 31]] = TRAIN
     graph = replace(graph, split=split)
     return with_sparse_features(graph) if name == "sparse" else graph
-
-
-@pytest.fixture(autouse=True)
-def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(siafu.tensor_task, "MIN_ROWS_PER_PART", 1)
 
 
 @pytest.fixture(scope="module")

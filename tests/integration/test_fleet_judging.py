@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import siafu.tensor_task
 from graph_data.prepare import prepare
 from run_coordinator.coordinator import Coordinator
 from siafu import views
@@ -23,6 +22,8 @@ from siafu.wire import EvalReport
 from tests.fleet import Faults, Fleet
 from tests.integration.test_fleet import FAULTS, SETTINGS
 from tests.toy_graphs import random_graph, with_sparse_features
+
+pytestmark = pytest.mark.usefixtures("short_parts")
 
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("directed", {}),
@@ -61,11 +62,6 @@ def shards_of(name: str, parts: int, inductive: bool, folder: Path) -> ShardSet:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shards")
-
-
-@pytest.fixture(autouse=True)
-def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(siafu.tensor_task, "MIN_ROWS_PER_PART", 1)
 
 
 def run_of(

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import siafu.tensor_task
 from graph_data.prepare import prepare
 from siafu.config import Config
 from siafu.shards import ShardSet
@@ -21,6 +20,8 @@ from siafu.tasks import Lane
 from tests import reference
 from tests.fleet import Faults, Fleet
 from tests.toy_graphs import random_graph, with_sparse_features
+
+pytestmark = pytest.mark.usefixtures("short_parts")
 
 EPOCHS = 2
 SETTINGS: dict[str, Any] = {
@@ -54,12 +55,6 @@ MODELS: dict[str, dict[str, Any]] = {
     "sgc": {"model.name": "sgc", "model.hops": 2},
 }
 GRAPH = random_graph(1)
-
-
-@pytest.fixture(autouse=True)
-def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inputs of two rows are sent in halves, so that streaming happens on small graphs."""
-    monkeypatch.setattr(siafu.tensor_task, "MIN_ROWS_PER_PART", 1)
 
 
 @pytest.fixture(scope="module")

@@ -24,14 +24,14 @@ struct Call {
   const int64_t* indptr;
   const int32_t* indices;
   const float *weight, *alpha;  // [m] of the graph, or null; null, or [edges of the range with add_self's, heads]
-  const char *rows, *ghost_rows;
-  const float *scores, *ghost_scores;
+  const char* rows;
+  const float* scores;
   const float* own;
   const char* own_rows;  // null: nobody wants ds
   float *out, *leaned, *total, *leaned_total;  // leaned: null if nobody wants it
-  const int64_t *ids, *ghost_ids;              // of dropout
+  const int64_t* ids;                          // of dropout
   uint64_t key;
-  int64_t start, stop, num_inner, num_columns, num_edges;  // num_columns: inner vertices and ghosts
+  int64_t start, stop, num_columns, num_edges;  // num_columns: of which there are rows
   int64_t row_bytes, score_bytes;  // from a row, or its scores, to the next
   int64_t score_step;              // floats from one of a row's scores to the next
   int32_t mode, heads, width, bits16, own_bits16, add_self, threads;  // bits16: the rows are bfloat16
@@ -141,7 +141,7 @@ void set_dropout(const Call& c, int head, Pass& p) {
   p.drop_below = c.drop_below, p.keep_scale = c.keep_scale, p.drop_shift = head % 4 * 16;
   p.key = c.key + static_cast<uint64_t>(head / 4) * HEADS_STEP, p.heads_step = HEADS_STEP;
   p.row_step = forward ? TARGET_STEP : SOURCE_STEP, p.column_step = forward ? SOURCE_STEP : TARGET_STEP;
-  p.ids = c.ids, p.ghost_ids = c.ghost_ids ? c.ghost_ids - c.num_inner : nullptr;
+  p.ids = c.ids;
 }
 
 // Columns [first, end) of the call.
@@ -150,14 +150,11 @@ Pass pass_of(const Call& c, int first, int end, std::vector<int32_t>& head_of) {
   head_of.assign(columns + siafu::PAD, 0);
   for (int j = 0; j < columns; ++j) head_of[j] = (first + j) / c.width - head;
   Pass p = {};
-  p.start = c.start, p.num_inner = c.num_inner, p.indptr = c.indptr, p.indices = c.indices;
+  p.start = c.start, p.indptr = c.indptr, p.indices = c.indices;
   p.weight = c.weight, p.alpha = c.alpha ? c.alpha + head : nullptr, p.alpha_step = c.heads;
   p.row_bytes = c.row_bytes, p.score_bytes = c.score_bytes, p.score_step = c.score_step;
   p.rows = c.rows + first * value_bytes;
-  if (c.ghost_rows) p.ghost_rows = c.ghost_rows + first * value_bytes - c.num_inner * c.row_bytes;
   p.scores = reinterpret_cast<const char*>(c.scores + head);
-  if (c.ghost_scores)
-    p.ghost_scores = reinterpret_cast<const char*>(c.ghost_scores + head) - c.num_inner * c.score_bytes;
   p.own = c.own ? c.own + head : nullptr;
   p.own_row_bytes = static_cast<int64_t>(c.heads) * c.width * (c.own_bits16 ? 2 : 4);
   p.own_rows = c.own_rows ? c.own_rows + first * (c.own_bits16 ? 2 : 4) : nullptr;

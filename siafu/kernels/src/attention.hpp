@@ -14,17 +14,16 @@ constexpr int PAD = 16;          // entries that may be read behind head_of
 constexpr int FEW_COLUMNS = 16;  // of a call: they fit one vector of the widest instruction set
 
 // What rows are computed from, for the columns of one pass: as many as are summed in registers, of some heads, which a
-// pass may cut. Addresses are of its first column. A column c of the edges below num_inner is row c of the inner
-// vertices, else of ghosts, whose addresses are moved back by num_inner rows.
+// pass may cut. Addresses are of its first column.
 struct Pass {
-  int64_t start, num_inner;
+  int64_t start;
   const int64_t* indptr;
   const int32_t* indices;
   const float* weight;  // [m] of the graph, or null
   const float* alpha;   // null, or signed coefficients from this pass's first head on [edges of the range, alpha_step]
   int64_t alpha_step;   // with add_self, each row of them begins with its own
-  const char *rows, *ghost_rows;      // [N, columns], float or bfloat16
-  const char *scores, *ghost_scores;  // ATTEND: s; BACKWARD: t, log_total, delta, score_step floats apart
+  const char* rows;    // [N, columns], float or bfloat16
+  const char* scores;  // ATTEND: s; BACKWARD: t, log_total, delta, score_step floats apart
   int64_t row_bytes, score_bytes, score_step;
   const float* own;      // [n, total_step]: t, or s backwards, from this pass's first head
   const char* own_rows;  // BACKWARD, edge_dot: T [n, all columns]; null: no ds is made
@@ -40,12 +39,12 @@ struct Pass {
   float *out, *leaned;          // [stop - start, out_step]; leaned: null, or ATTEND's
   float *total, *leaned_total;  // [stop - start, total_step]; leaned_total: null, or ATTEND's, or BACKWARD's ds
   int64_t out_step, total_step;
-  // Dropout, of the two ends' global ids: ghost_ids as ghost_rows; of a row's id, and of a column's, times their steps.
+  // Dropout, of the two ends' global ids [N]; of a row's id, and of a column's, times their steps.
   int drop_below;  // of 65536; 0: without dropout
   int drop_shift;  // bits of the first hash that belong to heads of earlier passes
   float keep_scale;
   uint64_t key, row_step, column_step, heads_step;  // key: with the first head's part
-  const int64_t *ids, *ghost_ids;
+  const int64_t* ids;
 };
 
 // What a part of a hub's edges left: two rows of columns, then three of MAX_HEADS.

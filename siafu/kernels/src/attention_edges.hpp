@@ -29,11 +29,11 @@ struct State {
 };
 
 SIAFU_INLINE const char* row_of(const Pass& p, int64_t column) {
-  return (column < p.num_inner ? p.rows : p.ghost_rows) + column * p.row_bytes;
+  return p.rows + column * p.row_bytes;
 }
 
 SIAFU_INLINE const char* scores_of(const Pass& p, int64_t column) {
-  return (column < p.num_inner ? p.scores : p.ghost_scores) + column * p.score_bytes;
+  return p.scores + column * p.score_bytes;
 }
 
 // f(0), f(1) ... f(N - 1), where each number is a constant: arrays that are indexed with them become registers.
@@ -48,10 +48,6 @@ SIAFU_INLINE void each(const F& f) {
     f(Constant<I>{});
     each<N, I + 1>(f);
   }
-}
-
-SIAFU_INLINE const int64_t* id_of(const Pass& p, int64_t column) {
-  return (column < p.num_inner ? p.ids : p.ghost_ids) + column;
 }
 
 // Where a row's first coefficient, or product, lies among those of the range.
@@ -84,7 +80,7 @@ struct Stream {
     else
       each<LINES>([&](auto i) SIAFU_LAMBDA { __builtin_prefetch(at + i.value * LINE); });
     if (p.loose) __builtin_prefetch(at + p.columns * p.value_bytes - 1);
-    if (drops) __builtin_prefetch(id_of(p, column));
+    if (drops) __builtin_prefetch(p.ids + column);
     __builtin_prefetch(marks);
     if (MODE == BACKWARD) __builtin_prefetch(marks + 8 * p.score_step + 4 * p.heads - 1);
   }
@@ -116,7 +112,7 @@ SIAFU_INLINE void draw(const Pass& p, T& x, int quad) {
 
 SIAFU_INLINE uint64_t counter_of(const Pass& p, int64_t row, int64_t column) {
   return p.key + static_cast<uint64_t>(p.ids[row]) * p.row_step +
-         static_cast<uint64_t>(*id_of(p, column)) * p.column_step;
+         static_cast<uint64_t>(p.ids[column]) * p.column_step;
 }
 
 SIAFU_INLINE void scale_columns(const Pass& p, float* row, const float* by_head) {

@@ -31,21 +31,4 @@ inline bool columns_inside(const int32_t* indices, int64_t first, int64_t end, i
   return !(bad >> 31);
 }
 
-// The columns of each of the rows start..stop do not fall: all falls are where a row begins.
-inline bool columns_sorted(const int64_t* indptr, const int32_t* indices, int64_t start, int64_t stop) {
-  const int64_t first = indptr[start], end = indptr[stop];
-  int64_t falls = 0;
-  for (int64_t e = first + 1; e < end;) {  // counted in vectors of int32
-    const int64_t until = end - e < INT32_MAX ? end : e + INT32_MAX;
-    int32_t found = 0;
-    for (; e < until; ++e) found += indices[e] < indices[e - 1];
-    falls += found;
-  }
-  for (int64_t row = start + 1; row < stop; ++row) {
-    const int64_t begin = indptr[row];
-    if (begin > first && begin < end && begin < indptr[row + 1]) falls -= indices[begin] < indices[begin - 1];
-  }
-  return falls == 0;
-}
-
 }  // namespace siafu

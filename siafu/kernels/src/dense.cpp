@@ -141,7 +141,7 @@ SIAFU_EXPORT void siafu_matmul_transposed(const Product* p) {
     parallel(quotient(p->n, p->chunk), p->threads, chunk, p);                                        \
   }
 
-SIAFU_PASS(bias_relu)
+SIAFU_PASS(relu)
 SIAFU_PASS(relu_backward)
 SIAFU_PASS(cross_entropy)
 SIAFU_PASS(column_sums)

@@ -34,7 +34,7 @@ struct Plan {
 // Elementwise passes over rows [n, m] of float32, mirrored in passes.py; each uses what it needs.
 struct Pass {
   float* rows;
-  const char* other;      // bias float32 [m]; H [n, m] of relu_backward; of cross_entropy which rows count, uint8 [n] or null
+  const char* other;      // H [n, m] of relu_backward; of cross_entropy which rows count, uint8 [n] or null
   const int64_t* labels;  // [n]
   float* out;             // relu_backward: [n, m]; column sums: [chunks, m]
   double* loss;           // [chunks]
@@ -51,7 +51,7 @@ struct DenseTable {
   void (*pack_weights)(const Product&, const Plan&, float* packed, int64_t block);
   void (*multiply)(const Product&, const Plan&, const float* packed, float* scratch, int64_t chunk);
   void (*multiply_transposed)(const Product&, const Plan&, float* partial, float* scratch, int64_t chunk);
-  void (*bias_relu)(const Pass&, int64_t chunk);
+  void (*relu)(const Pass&, int64_t chunk);
   void (*relu_backward)(const Pass&, int64_t chunk);
   void (*cross_entropy)(const Pass&, int64_t chunk);
   void (*column_sums)(const Pass&, int64_t chunk);

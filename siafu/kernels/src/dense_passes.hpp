@@ -20,15 +20,14 @@ struct Chunk {
 
 inline float* row_of(float* rows, int64_t stride, int64_t row) { return (float*)((char*)rows + row * stride); }
 
-// rows = max(rows + bias, 0); NaN stays NaN.
-void bias_relu(const Pass& p, int64_t chunk) {
+// rows = max(rows, 0); NaN stays NaN, and -0 becomes 0.
+void relu(const Pass& p, int64_t chunk) {
   const Chunk c(p, chunk);
-  const float* bias = (const float*)p.other;
   for (int64_t r = c.from; r < c.to; ++r) {
     float* row = row_of(p.rows, p.stride, r);
     for (int64_t i = 0; i < p.m; i += LANES) {
-      const Floats x = load_part(row + i, p.m - i, 0.0f) + load_part(bias + i, p.m - i, 0.0f);
-      store_part(row + i, p.m - i, x < 0.0f ? Floats{} : x);
+      const Floats x = load_part(row + i, p.m - i, 0.0f);
+      store_part(row + i, p.m - i, x <= 0.0f ? Floats{} : x);
     }
   }
 }

@@ -242,7 +242,7 @@ void multiply_transposed(const Product& p, const Plan& plan, float* partial, flo
 }  // namespace
 
 extern const DenseTable SIAFU_PASTE(dense_rows_, SIAFU_ISA) = {
-    LANES, GROUP, PAIR, pack_weights, multiply, multiply_transposed, bias_relu, relu_backward, cross_entropy, column_sums,
+    LANES, GROUP, PAIR, pack_weights, multiply, multiply_transposed, relu, relu_backward, cross_entropy, column_sums,
 };
 
 }  // namespace siafu

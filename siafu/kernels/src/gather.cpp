@@ -23,7 +23,7 @@ int64_t edges_ahead(int64_t strip_bytes) { return std::max<int64_t>(16, std::min
 struct Shared {
   Shared(const Gather& gather) : g(gather), kernels(SIAFU_PICK(gather_rows_).types[gather.type]) {
     cut_strips();
-    tiled = g.width > g.base.tile || (g.ghosts.rows && g.width > g.ghosts.tile);
+    tiled = g.width > g.base.tile;
     if (g.start == g.stop) return;
     if (!rows_rise(g.indptr, g.start, g.stop, g.num_edges)) {
       wild = true;
@@ -38,7 +38,7 @@ struct Shared {
 
   void cut_strips() {
     const int64_t lanes = kernels.lanes, bytes = value_bytes(g.type);
-    const int64_t tile = std::min(g.base.tile, g.ghosts.rows ? g.ghosts.tile : g.base.tile);
+    const int64_t tile = g.base.tile;
     for (int64_t tile_first = 0; tile_first < g.width; tile_first += tile) {
       const int64_t tile_width = std::min(tile, g.width - tile_first);
       const int64_t vectors = (tile_width + lanes - 1) / lanes;
@@ -56,11 +56,6 @@ struct Shared {
         }
         s.base = at(g.base, s.first, bytes);
         s.base_bytes = g.base.row_bytes;
-        s.num_base = g.num_base;
-        if (g.ghosts.rows) {
-          s.ghosts = at(g.ghosts, s.first, bytes) - g.num_base * g.ghosts.row_bytes;
-          s.ghost_bytes = g.ghosts.row_bytes;
-        }
         s.far = g.num_columns * s.vectors * lanes * bytes > FAR_BYTES;
         s.prefetch = g.prefetch >= 0 ? g.prefetch : edges_ahead(s.vectors * lanes * bytes);
         strips.push_back(s);
@@ -76,8 +71,8 @@ struct Shared {
     if (!g.padded && s.count < kernels.lanes) return kernels.narrow;
     const int64_t bytes = s.vectors * kernels.lanes * value_bytes(g.type);
     const bool overlaps = s.last != (s.vectors - 1) * kernels.lanes;  // the last vector begins inside the one before
-    if (!g.weight && !overlaps && s.vectors <= 4 && s.base_bytes == bytes && (!s.ghosts || s.ghost_bytes == bytes)) {
-      const StripKernel& packed = (s.ghosts ? kernels.packed : kernels.packed_alone)[s.vectors - 1];
+    if (!g.weight && !overlaps && s.vectors <= 4 && s.base_bytes == bytes) {
+      const StripKernel& packed = kernels.packed[s.vectors - 1];
       if (packed.rows) return packed;
     }
     return kernels.strips[g.weight != nullptr][s.vectors - 1];
@@ -98,9 +93,7 @@ struct Shared {
 
   void rows_of(int64_t chunk, size_t first_strip, size_t end_strip) const {
     const int64_t row = row_at(chunk * chunk_cost), end = chunk + 1 == chunks ? g.stop : row_at((chunk + 1) * chunk_cost);
-    // With ghosts, a row is cut in two where they begin: columns that fall would be looked for in the wrong part.
-    if (!columns_inside(g.indices, g.indptr[row], g.indptr[end], g.num_columns) ||
-        (g.ghosts.rows && !columns_sorted(g.indptr, g.indices, row, end))) {
+    if (!columns_inside(g.indices, g.indptr[row], g.indptr[end], g.num_columns)) {
       wild = true;
       return;
     }

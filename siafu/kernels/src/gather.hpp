@@ -21,15 +21,14 @@ struct Source {
 // Mirrored by siafu/kernels/gather.py. Sums, scale, bias, add and out are float64 for float64 rows, else float32.
 struct Gather {
   const int64_t* indptr;   // [n + 1]
-  const int32_t* indices;  // [num_edges], sorted in each row: those of base, then those of ghosts
+  const int32_t* indices;  // [num_edges], each a row of base
   const float* weight;     // [num_edges] or null
-  Source base, ghosts;
-  int64_t num_base;       // columns below are rows of base, from there on rows of ghosts
-  int64_t num_columns;    // rows of both
-  const void* scale;      // [n] or null
-  const void* bias;       // [width] or null
-  const void* add;        // [stop - start, width] or null
-  void* out;              // [stop - start, width]
+  Source base;
+  int64_t num_columns;  // rows of base
+  const void* scale;    // [n] or null
+  const void* bias;     // [width] or null
+  const void* add;      // [stop - start, width] or null
+  void* out;            // [stop - start, width]
   int64_t add_stride, out_stride;  // values from row to row
   int64_t start, stop, width, num_edges;
   int32_t type, padded;  // padded: rows may be read up to the end of their last vector
@@ -38,9 +37,8 @@ struct Gather {
 
 // Some vectors' worth of columns, the same in every row.
 struct Strip {
-  const char *base, *ghosts;  // of row 0; ghosts moved back by num_base rows, so that the column number finds the row
-  int64_t base_bytes, ghost_bytes;  // from row to row
-  int64_t num_base;
+  const char* base;    // of row 0
+  int64_t base_bytes;  // from row to row
   int64_t first;    // column
   int64_t last;     // values from `first` to the last vector: less than a whole vector from the one before if not padded
   int64_t count;    // values of the last vector that are stored
@@ -72,7 +70,6 @@ struct TypeKernels {
   StripKernel strips[2][MAX_VECTORS];  // by weighted, vectors - 1
   StripKernel narrow;                  // rows shorter than a vector that must not be read beyond their end
   StripKernel packed[4];               // rows of one strip of 1, 2 or 4 vectors, unweighted; null if not of this type
-  StripKernel packed_alone[4];         // the same without ghosts
 };
 
 struct GatherRows {

@@ -216,8 +216,7 @@ inline Vector kept(Vector v, uint32_t mask) {
 
 enum Layout {
   ANY,
-  PACKED,        // a row is as long as the strip: its address takes a shift, not a product
-  PACKED_ALONE,  // and there are no ghosts
+  PACKED,  // a row is as long as the strip: its address takes a shift, not a product
 };
 
 enum Weights {
@@ -236,12 +235,10 @@ struct Kernel {
   static constexpr bool PAIRS = HAS_PAIRS<Row> && LAYOUT != ANY && VECTORS % 2 == 0;
 
   static int64_t base_bytes(const Strip& s) { return LAYOUT == ANY ? s.base_bytes : NUM_BYTES; }
-  static int64_t ghost_bytes(const Strip& s) { return LAYOUT == ANY ? s.ghost_bytes : NUM_BYTES; }
 
   // Inlined by force: GCC finds a function of prefetches without effect, and drops its calls.
   __attribute__((always_inline)) static void fetch(const Strip& s, int64_t column) {
-    const bool ghost = LAYOUT != PACKED_ALONE && column >= s.num_base;
-    const char* row = (ghost ? s.ghosts : s.base) + column * (ghost ? ghost_bytes(s) : base_bytes(s));
+    const char* row = s.base + column * base_bytes(s);
     if (s.far)
       for (int at = 0; at < NUM_BYTES; at += 64) __builtin_prefetch(row + at, 0, 2);
     else
@@ -262,20 +259,18 @@ struct Kernel {
     }
   }
 
-  // Adds edges whose rows all lie in one array. There are s.prefetch + GROUP more behind them, or s.prefetch is 0.
-  __attribute__((always_inline)) static C add(const Gather& g, const Strip& s, int64_t edge, int64_t end, bool ghosts,
-                                              C sums) {
-    const char* rows = ghosts ? s.ghosts : s.base;
-    const int64_t row_bytes = ghosts ? ghost_bytes(s) : base_bytes(s);
-    for (; edge + GROUP <= end; edge += GROUP) group<GROUP>(g, s, edge, GROUP, rows, row_bytes, sums);
-    if (edge < end) group<0>(g, s, edge, end - edge, rows, row_bytes, sums);
+  // The sums of edges. There are s.prefetch + GROUP more behind them, or s.prefetch is 0.
+  __attribute__((always_inline)) static C sum(const Gather& g, const Strip& s, int64_t edge, int64_t end) {
+    C sums = C::zero();
+    for (; edge + GROUP <= end; edge += GROUP) group<GROUP>(g, s, edge, GROUP, sums);
+    if (edge < end) group<0>(g, s, edge, end - edge, sums);
     return sums;
   }
 
   // Adds the edges of one group: all if COUNT is GROUP, else `count` of them, at least one.
   template <int COUNT>
   __attribute__((always_inline)) static void group(const Gather& g, const Strip& s, int64_t edge, int64_t count,
-                                                   const char* rows, int64_t row_bytes, C& sums) {
+                                                   C& sums) {
     const int32_t* ahead = g.indices + s.prefetch + edge;
     if (COUNT == GROUP || s.prefetch)
       for (int i = 0; i < GROUP; ++i) fetch(s, ahead[i]);
@@ -286,7 +281,7 @@ struct Kernel {
       const int64_t is_there = COUNT == GROUP ? -1 : (i - count) >> 63;  // all bits or none: the compiler must not branch
       const int64_t at = edge + (i & is_there);
       keep[i] = static_cast<uint32_t>(is_there);
-      row[i] = rows + g.indices[at] * row_bytes;
+      row[i] = s.base + g.indices[at] * base_bytes(s);
       weight[i] = WEIGHTED != NO && (WEIGHTED == YES || g.weight) ? static_cast<Sum>(g.weight[at]) : Sum(1);
     }
     for (int k = 0; k < VECTORS; k += PAIRS ? 2 : 1) {
@@ -302,26 +297,6 @@ struct Kernel {
       sums.v[k] += (x[0] + x[1]) + (x[2] + x[3]);
       if (PAIRS) sums.v[k + 1] += (y[0] + y[1]) + (y[2] + y[3]);
     }
-  }
-
-  // The same, not inlined once more: compiling takes its time.
-  __attribute__((noinline)) static void add_apart(const Gather& g, const Strip& s, int64_t edge, int64_t end,
-                                                  bool ghosts, C& sums) {
-    sums = add(g, s, edge, end, ghosts, sums);
-  }
-
-  // Adds edges of one row: columns are sorted, ghosts come last.
-  static void add_mixed(const Gather& g, const Strip& s, int64_t edge, int64_t end, C& sums) {
-    int64_t low = edge, high = end;
-    while (low < high) {
-      const int64_t middle = (low + high) / 2;
-      if (g.indices[middle] < s.num_base)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    add_apart(g, s, edge, low, false, sums);
-    add_apart(g, s, low, end, true, sums);
   }
 
   static void finish_row(const Gather& g, const Strip& s, int64_t row, C sums) {
@@ -340,20 +315,12 @@ struct Kernel {
     for (; row < end; ++row) {
       if (siafu::is_hub(g.indptr, row)) continue;
       const int64_t edge = g.indptr[row], row_end = g.indptr[row + 1];
-      C sums = C::zero();
-      // The last column tells whether there are ghosts: far ahead of what is read, so it is fetched a row early.
-      if (s.ghosts && row + 1 < end && g.indptr[row + 2] > 0) __builtin_prefetch(g.indices + g.indptr[row + 2] - 1);
-      if (!s.ghosts || edge == row_end || g.indices[row_end - 1] < s.num_base)
-        sums = add(g, s, edge, row_end, false, sums);
-      else
-        add_mixed(g, s, edge, row_end, sums);
-      finish_row(g, s, row, sums);
+      finish_row(g, s, row, sum(g, s, edge, row_end));
     }
   }
 
   static void segment(const Gather& g, const Strip& s, int64_t edge, int64_t end, void* to) {
-    C sums = C::zero();
-    add_mixed(g, s, edge, end, sums);
+    const C sums = sum(g, s, edge, end);
     __builtin_memcpy(to, &sums, sizeof sums);
   }
 
@@ -405,16 +372,15 @@ struct Kernel {
   SIAFU_FEW(Row, weighted), SIAFU_KERNEL(Row, 5, weighted, ANY),                        \
       SIAFU_KERNEL(Row, 6, weighted, ANY), SIAFU_KERNEL(Row, 7, weighted, ANY),         \
       SIAFU_KERNEL(Row, 8, weighted, ANY)
-#define SIAFU_PACKED(Row, layout)                                                       \
+#define SIAFU_PACKED(Row)                                                               \
   {                                                                                     \
-    SIAFU_KERNEL(Row, 1, NO, layout), SIAFU_KERNEL(Row, 2, NO, layout), {},             \
-        SIAFU_KERNEL(Row, 4, NO, layout)                                                \
+    SIAFU_KERNEL(Row, 1, NO, PACKED), SIAFU_KERNEL(Row, 2, NO, PACKED), {},             \
+        SIAFU_KERNEL(Row, 4, NO, PACKED)                                                \
   }
 #define SIAFU_TRAINED(Row)                                                              \
   {                                                                                     \
     lanes<Row>(), 8, {{SIAFU_MANY(Row, NO)}, {SIAFU_MANY(Row, YES)}},                   \
-        Kernel<Row, 1, true, MAYBE, ANY>::table(), SIAFU_PACKED(Row, PACKED),           \
-        SIAFU_PACKED(Row, PACKED_ALONE)                                                 \
+        Kernel<Row, 1, true, MAYBE, ANY>::table(), SIAFU_PACKED(Row)                    \
   }
 #if defined(SIAFU_SCALAR)  // processors of before 2013: not worth the time that compiling takes
 #undef SIAFU_TRAINED
@@ -423,7 +389,7 @@ struct Kernel {
 #define SIAFU_OTHER(Row)                                                                \
   {                                                                                     \
     lanes<Row>(), 4, {{SIAFU_FEW(Row, MAYBE)}, {SIAFU_FEW(Row, MAYBE)}},                \
-        Kernel<Row, 1, true, MAYBE, ANY>::table(), {}, {}                               \
+        Kernel<Row, 1, true, MAYBE, ANY>::table(), {}                                   \
   }
 
 namespace siafu {

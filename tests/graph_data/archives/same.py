@@ -1,7 +1,10 @@
-"""Graphs that two sources give, compared array by array."""
+"""What two sources give, compared array by array, and what a source says of files that it refuses."""
 
 import numpy as np
+import pytest
 
+from graph_data.sources.names import resolve
+from siafu.errors import DatasetError
 from siafu.graph import tidy
 from siafu.sparse import SparseRows
 
@@ -20,3 +23,13 @@ def assert_same(one, other):
     for name in ("src", "dst", "labels", "split"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     np.testing.assert_array_equal(dense(one.features), dense(other.features))
+
+
+def edges_of(graph):
+    return sorted(zip(graph.src.tolist(), graph.dst.tolist(), strict=True))
+
+
+def refusal(name):
+    with pytest.raises(DatasetError) as error:
+        resolve(str(name)).load()
+    return str(error.value)

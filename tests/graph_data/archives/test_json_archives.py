@@ -7,19 +7,9 @@ import pytest
 import scipy.sparse
 
 from graph_data.sources.names import resolve
-from siafu.errors import DatasetError
+from tests.graph_data.archives.same import edges_of, refusal
 
 FEATURES = np.array([[1, 0], [0, 2], [3, 0], [4, 4]])
-
-
-def edges_of(graph):
-    return sorted(zip(graph.src.tolist(), graph.dst.tolist(), strict=True))
-
-
-def refusal(name):
-    with pytest.raises(DatasetError) as error:
-        resolve(str(name)).load()
-    return str(error.value)
 
 
 @pytest.fixture

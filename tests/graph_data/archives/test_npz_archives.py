@@ -9,22 +9,12 @@ import scipy.sparse
 from graph_data.sources.names import resolve
 from siafu.errors import DatasetError
 from siafu.graph import tidy
-from tests.graph_data.archives.same import assert_same, dense
+from tests.graph_data.archives.same import assert_same, dense, edges_of, refusal
 
 ADJACENCY = np.array([[0, 1, 0], [0, 0, 1], [0, 1, 0]], np.float32)
 FEATURES = np.array([[1, 0], [0, 2], [3, 0]], np.float32)
 LABELS = np.array([0, 1, 0])
 EDGES = [(0, 1), (1, 2), (2, 1)]
-
-
-def edges_of(graph):
-    return sorted(zip(graph.src.tolist(), graph.dst.tolist(), strict=True))
-
-
-def refusal(name):
-    with pytest.raises(DatasetError) as error:
-        resolve(str(name)).load()
-    return str(error.value)
 
 
 # --- heterophilous-graphs ---------------------------------------------------------------------------------------------

@@ -6,20 +6,13 @@ import numpy as np
 import pytest
 
 from graph_data.sources.names import resolve
-from siafu.errors import DatasetError
-from tests.graph_data.archives.same import dense
+from tests.graph_data.archives.same import dense, refusal
 
 NODES, EDGES = "out1_node_feature_label.txt", "out1_graph_edges.txt"
 
 
 def edges_of(graph):
     return list(zip(graph.src.tolist(), graph.dst.tolist(), strict=True))
-
-
-def refusal(name):
-    with pytest.raises(DatasetError) as error:
-        resolve(str(name)).load()
-    return str(error.value)
 
 
 def geom(tmp_path, features):

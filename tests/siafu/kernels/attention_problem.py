@@ -54,23 +54,20 @@ class Problem:
         self.s = (spread * rng.standard_normal((n + ghosts, heads))).astype(np.float32)
         self.t = (spread * rng.standard_normal((n, heads))).astype(np.float32)
         self.ids = rng.integers(0, 1 << 40, n + ghosts)
-        self.dropout = EdgeDropout(p, edge_key(seed, 5, 1), self.ids[:n], self.ids[n:]) if p else None
+        self.dropout = EdgeDropout(p, edge_key(seed, 5, 1), self.ids) if p else None
 
     def sources(self, dtype="float32"):
         return self.records(self.T, self.s, dtype=dtype)
 
     def records(self, rows, *scores, dtype="float32", beside=None):
-        """Of the inner vertices, and of the ghosts."""
-        inner = Records(self.n, self.heads, self.width, num_scores=len(scores), dtype=dtype, beside=beside)
-        inner.write(slice(None), rows[: self.n], *(score[: self.n] for score in scores))
-        ghosts = inner.like(self.g)
-        ghosts.write(slice(None), rows[self.n :], *(score[self.n :] for score in scores))
-        return inner, ghosts
+        """Of the inner vertices, then of the ghosts."""
+        made = Records(self.n + self.g, self.heads, self.width, num_scores=len(scores), dtype=dtype, beside=beside)
+        made.write(slice(None), rows, *scores)
+        return made
 
     def attend(self, start=0, stop=None, *, dtype="float32", **options):
-        inner, ghosts = self.sources(dtype)
         stop = self.n if stop is None else stop
-        return attend(self.edges, start, stop, inner, self.t, ghosts=ghosts, dropout=self.dropout, **options)
+        return attend(self.edges, start, stop, self.sources(dtype), self.t, dropout=self.dropout, **options)
 
     def mask(self, sources, targets):
         """[edges, heads], float64."""
@@ -119,13 +116,13 @@ def transposed(edges, n):
 
 def gradients(problem, dZ, *, slope=0.2, add_self=False, dtype="float32", threads=1):
     """dT, ds and dt of <dZ, Z>, of a problem without ghosts."""
-    inner = problem.sources(dtype)[0]
-    n, real = problem.n, inner.real
+    sources = problem.sources(dtype)
+    n, real = problem.n, sources.real
     t = problem.t.astype(real)
     options = {"slope": slope, "add_self": add_self, "dropout": problem.dropout, "threads": threads}
-    done = attend(problem.edges, 0, n, inner, t, **options)
+    done = attend(problem.edges, 0, n, sources, t, **options)
     dt, delta = target_gradient(done, dZ.astype(real))
-    targets = problem.records(dZ.astype(real), t, done.log_total, delta, dtype=dtype)[0]
+    targets = problem.records(dZ.astype(real), t, done.log_total, delta, dtype=dtype)
     dT, ds = attend_backward(
         transposed(problem.edges, n), 0, n, targets, problem.T.astype(real), problem.s.astype(real), **options
     )

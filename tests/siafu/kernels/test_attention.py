@@ -29,12 +29,6 @@ from tests.siafu.kernels.attention_problem import (
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
 
-@pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request):
-    with using(request.param):
-        yield request.param
-
-
 @pytest.fixture(params=INSTRUCTION_SETS[1:])
 def compiled(request):
     with using(request.param):
@@ -108,8 +102,7 @@ def test_nan_stays_in_the_rows_that_see_it(isa):
 
 def test_the_range_may_bring_its_own_targets_alone(isa):
     problem = Problem(3, 5)
-    inner, ghosts = problem.sources()
-    found = attend(problem.edges, 7, 19, inner, problem.t[7:19], ghosts=ghosts)
+    found = attend(problem.edges, 7, 19, problem.sources(), problem.t[7:19])
     np.testing.assert_array_equal(found.Z, problem.attend(7, 19).Z)
 
 
@@ -118,7 +111,7 @@ def test_bfloat16_rows_are_attended_to_as_their_roundings(isa, heads, width):
     problem = Problem(heads, width)
     rounded = problem.sources("bfloat16")
     found = problem.attend(dtype="bfloat16")
-    problem.T = np.concatenate([part.rows() for part in rounded])
+    problem.T = rounded.rows()
     assert_attended(found, problem.expected())
 
 
@@ -167,7 +160,7 @@ def test_backward_is_the_same_bit_for_bit_over_ranges_and_threads(isa):
     problem.edges = transposed(transposed(problem.edges, 40), 40)
     rng = np.random.default_rng(1)
     marks = [rng.standard_normal((40, 8)).astype(np.float32) for _ in range(3)]
-    targets = problem.records(problem.T, *marks)[0]
+    targets = problem.records(problem.T, *marks)
 
     dT, ds = attend_backward(problem.edges, 0, 40, targets, problem.T, problem.s)
     for a, b in ((0, 40), (0, 4), (3, 4), (4, 40)):
@@ -179,7 +172,7 @@ def test_backward_is_the_same_bit_for_bit_over_ranges_and_threads(isa):
 
 def test_backward_takes_bfloat16_rows_of_the_range_alone(isa):
     problem = Problem(2, 8, ghosts=0)
-    targets = problem.records(problem.T, problem.s, problem.s, problem.s)[0]
+    targets = problem.records(problem.T, problem.s, problem.s, problem.s)
     rows = to_bfloat16(problem.T)
     whole = attend_backward(problem.edges, 0, 40, targets, rows, problem.s)
     part = attend_backward(problem.edges, 5, 30, targets, rows[5:30], problem.s[5:30])
@@ -223,20 +216,6 @@ def test_gradients_are_finite_differences():
                 values.append((problem.attend(dtype="float64").Z * dZ).sum())
                 array[place] -= sign
             assert gradient[place] == pytest.approx((values[0] - values[1]) / (2 * step), abs=1e-7)
-
-
-def test_backward_reads_ghosts_like_inner_vertices(isa):
-    problem = Problem(4, 16, weighted=True)
-    rng = np.random.default_rng(1)
-    marks = [rng.standard_normal((47, 4)).astype(np.float32) for _ in range(3)]
-    apart = problem.records(problem.T, *marks)
-    together = Records(47, 4, 16, num_scores=3)
-    together.write(slice(None), problem.T, *marks)
-    inner = problem.T[:40], problem.s[:40]
-    one = attend_backward(problem.edges, 0, 40, apart[0], *inner, ghosts=apart[1])
-    other = attend_backward(problem.edges, 0, 40, together, *inner)
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_backward_with_bfloat16_rows(isa):
@@ -312,8 +291,8 @@ def test_scores_lie_beside_the_rows_where_their_own_table_would_not_stay_in_the_
 @pytest.mark.parametrize("beside", [False, True])
 def test_it_does_not_matter_where_scores_lie(isa, beside):
     problem = Problem(4, 16)
-    inner, ghosts = problem.records(problem.T, problem.s, beside=beside)
-    found = attend(problem.edges, 0, 40, inner, problem.t, ghosts=ghosts)
+    sources = problem.records(problem.T, problem.s, beside=beside)
+    found = attend(problem.edges, 0, 40, sources, problem.t)
     np.testing.assert_array_equal(found.Z, problem.attend().Z)
 
 
@@ -324,7 +303,6 @@ def test_it_does_not_matter_where_scores_lie(isa, beside):
         ({"threads": 0}, "0 threads"),
         ({"target": np.zeros((39, 2), np.float32)}, r"target \(39, 2\), must be \(40, 2\)"),
         ({"sources": Records(40, 2, 8, num_scores=3)}, "records with 3 scores, must be 1"),
-        ({"ghosts": Records(7, 2, 9)}, "ghosts are laid out as"),
         (
             {"edges": Edges(np.zeros(41, np.int64), np.zeros(0, np.int64), None)},
             "edges: int64, must be contiguous int32",
@@ -333,8 +311,7 @@ def test_it_does_not_matter_where_scores_lie(isa, beside):
 )
 def test_what_does_not_fit_is_refused(change, message):
     problem = Problem(2, 8)
-    inner, ghosts = problem.sources()
-    given = {"edges": problem.edges, "start": 0, "stop": 40, "sources": inner, "target": problem.t, "ghosts": ghosts}
+    given = {"edges": problem.edges, "start": 0, "stop": 40, "sources": problem.sources(), "target": problem.t}
     with pytest.raises(ValueError, match=message):
         attend(**(given | change))
 

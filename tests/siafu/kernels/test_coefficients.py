@@ -22,16 +22,9 @@ from tests.siafu.kernels.attention_problem import (
     torch_gradients,
     transposed,
 )
-from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
 SLOPE = 0.2
 SHAPES = ((8, 8), (1, 16), (4, 32), (8, 64), (2, 8), (1, 3), (17, 3))
-
-
-@pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request):
-    with using(request.param):
-        yield request.param
 
 
 def weights(problem, start, stop, add_self):
@@ -45,26 +38,26 @@ def weights(problem, start, stop, add_self):
 def apart(problem, start=0, stop=None, *, add_self=False, dtype="float32", **options):
     """``problem.attend`` by way of ApplyEdge."""
     stop = problem.n if stop is None else stop
-    inner, ghosts = problem.sources(dtype)
+    sources = problem.sources(dtype)
     cut = problem.edges, start, stop
     alpha, log_total = segment_softmax(
-        edge_scores(*cut, inner, ghosts=ghosts, add_self=add_self),
+        edge_scores(*cut, sources, add_self=add_self),
         problem.t[start:stop],
         segments(*cut, add_self=add_self),
         SLOPE,
         weights(problem, start, stop, add_self),
     )
     return attend_given(
-        *cut, inner, alpha, log_total, ghosts=ghosts, slope=SLOPE, add_self=add_self, dropout=problem.dropout, **options
+        *cut, sources, alpha, log_total, slope=SLOPE, add_self=add_self, dropout=problem.dropout, **options
     )
 
 
 def gradients_apart(problem, dZ, *, add_self, dtype="float32"):
     """dT, ds and dt by way of ApplyEdge, of a problem without ghosts, in two ranges."""
-    n, real = problem.n, problem.sources(dtype)[0].real
+    n, real = problem.n, problem.sources(dtype).real
     done = apart(problem, add_self=add_self, dtype=dtype)
     dt, delta = target_gradient(done, dZ.astype(real))
-    targets = problem.records(dZ.astype(real), problem.t, done.log_total, delta, dtype=dtype)[0]
+    targets = problem.records(dZ.astype(real), problem.t, done.log_total, delta, dtype=dtype)
     out_edges = transposed(problem.edges, n)
     made = []
     for start, stop in ((0, 17), (17, n)):
@@ -89,13 +82,13 @@ def gradients_apart(problem, dZ, *, add_self, dtype="float32"):
 
 def test_a_row_has_its_own_edge_first_and_then_those_of_the_shard():
     edges = Edges(np.array([0, 2, 2, 3]), np.array([1, 3, 0], np.int32), None)  # column 3 is a ghost
-    inner, ghosts = Records(3, 2, 4), Records(1, 2, 4)
-    inner.scores[:, 0], ghosts.scores[:, 0] = [[0, 10], [1, 11], [2, 12]], [[3, 13]]
-    found = edge_scores(edges, 0, 3, inner, ghosts=ghosts, add_self=True)
+    sources = Records(4, 2, 4)
+    sources.scores[:, 0] = [[0, 10], [1, 11], [2, 12], [3, 13]]
+    found = edge_scores(edges, 0, 3, sources, add_self=True)
     np.testing.assert_array_equal(found[:, 0], [0, 1, 3, 1, 2, 0])
     np.testing.assert_array_equal(found[:, 1], 10 + found[:, 0])
     np.testing.assert_array_equal(segments(edges, 0, 3, add_self=True), [0, 3, 4, 6])
-    np.testing.assert_array_equal(edge_scores(edges, 1, 3, inner, ghosts=ghosts)[:, 0], [0])
+    np.testing.assert_array_equal(edge_scores(edges, 1, 3, sources)[:, 0], [0])
     np.testing.assert_array_equal(segments(edges, 1, 3), [0, 0, 1])
 
 
@@ -131,7 +124,7 @@ def test_bfloat16_rows(isa):
     problem = Problem(4, 16)
     rounded = problem.sources("bfloat16")
     found = apart(problem, dtype="bfloat16")
-    problem.T = np.concatenate([part.rows() for part in rounded])
+    problem.T = rounded.rows()
     assert_attended(found, problem.expected())
 
 
@@ -144,7 +137,7 @@ def test_without_training_only_what_inference_needs_is_made(isa):
 
 def test_ranges_without_rows_or_edges_give_nothing(isa):
     problem = Problem(2, 8, ghosts=0)
-    inner = problem.sources()[0]
+    inner = problem.sources()
     for start, stop in ((5, 5), (0, 1)):  # no row; a row without edges
         cut, k = (problem.edges, start, stop), stop - start
         assert edge_scores(*cut, inner).shape == edge_dot(*cut, problem.T, inner).shape == (0, 2)
@@ -157,7 +150,7 @@ def test_ranges_without_rows_or_edges_give_nothing(isa):
 
 def test_alpha_of_another_shape_is_refused():
     problem = Problem(2, 8, ghosts=0)
-    inner = problem.sources()[0]
+    inner = problem.sources()
     with pytest.raises(ValueError, match="alpha"):
         attend_given(problem.edges, 0, 40, inner, np.zeros((3, 2), np.float32), np.zeros((40, 2), np.float32))
 

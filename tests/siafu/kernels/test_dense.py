@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from siafu.kernels import dense, from_bfloat16, to_bfloat16
-from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
 #: n, K, N: what training multiplies, and sizes around those of blocks, panels, tiles and vectors.
 SHAPES = [
@@ -38,12 +37,6 @@ def rounded(X):
 def error(result, expected, size):
     """The largest error relative to the sum of the terms' magnitudes."""
     return float((np.abs(result - expected) / (size + 1e-30)).max())
-
-
-@pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request):
-    with using(request.param):
-        yield request.param
 
 
 # --- values -------------------------------------------------------------------------------------------------------

@@ -17,17 +17,10 @@ from tests.siafu.kernels.attention_problem import (
     torch_gradients,
     transposed,
 )
-from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
 P = 0.6
 #: Heads that share a hash, or need several; columns that are cut into passes which begin within a hash; one head.
 SHAPES = ((8, 8), (1, 16), (4, 32), (8, 64), (2, 8), (1, 130), (3, 5), (17, 3))
-
-
-@pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request):
-    with using(request.param):
-        yield request.param
 
 
 # --- the mask ---------------------------------------------------------------------------------------------------------
@@ -45,8 +38,7 @@ def test_every_implementation_makes_the_same_mask_bit_for_bit(isa, heads, add_se
         2,
         30,
         np.ones((28, heads), np.float32),
-        ones[0],
-        ghosts=ones[1],
+        ones,
         add_self=add_self,
         dropout=problem.dropout,
         threads=2,
@@ -118,9 +110,8 @@ def test_what_is_no_dropout_is_refused():
     with pytest.raises(ValueError, match=r"ids int32 \(40,\), must be contiguous int64"):
         EdgeDropout(0.5, 0, ids.astype(np.int32))
     problem = Problem(2, 8)
-    inner, ghosts = problem.sources()
-    with pytest.raises(ValueError, match=r"ids of 40 inner vertices and 0 ghosts, must be \(40, 7\)"):
-        attend(problem.edges, 0, 40, inner, problem.t, ghosts=ghosts, dropout=EdgeDropout(0.5, 0, ids))
+    with pytest.raises(ValueError, match="ids of 40 vertices, must be 47"):
+        attend(problem.edges, 0, 40, problem.sources(), problem.t, dropout=EdgeDropout(0.5, 0, ids))
 
 
 # --- sums and gradients -----------------------------------------------------------------------------------------------
@@ -153,7 +144,7 @@ def test_bfloat16_rows_see_the_same_mask(isa, dtype):
     problem = Problem(3, 5, p=P)
     rounded = problem.sources(dtype)
     found = problem.attend(dtype=dtype)
-    problem.T = np.concatenate([part.rows() for part in rounded])
+    problem.T = rounded.rows()
     assert_attended(found, problem.expected())
 
 
@@ -194,14 +185,13 @@ def test_a_mask_is_the_same_on_the_server_that_holds_the_other_end(isa):
     marks = [rng.standard_normal((40, 4)).astype(np.float32) for _ in range(3)]
     out_edges = transposed(problem.edges, 40)
     whole = attend_backward(
-        out_edges, 0, 40, problem.records(problem.T, *marks)[0], problem.T, problem.s, dropout=problem.dropout
+        out_edges, 0, 40, problem.records(problem.T, *marks), problem.T, problem.s, dropout=problem.dropout
     )
     apart = Problem(4, 16, n=40, ghosts=0)
     apart.n, apart.g, cut = 25, 15, out_edges.indptr[25]
-    inner, ghosts = apart.records(problem.T, *marks)
+    targets = apart.records(problem.T, *marks)
     edges = type(out_edges)(out_edges.indptr[:26], out_edges.indices[:cut], None)
-    dropout = EdgeDropout(P, problem.dropout.key, problem.ids[:25], problem.ids[25:])
-    part = attend_backward(edges, 0, 25, inner, problem.T[:25], problem.s[:25], ghosts=ghosts, dropout=dropout)
+    part = attend_backward(edges, 0, 25, targets, problem.T[:25], problem.s[:25], dropout=problem.dropout)
     for a, b in zip(whole, part, strict=True):
         np.testing.assert_array_equal(a[:25], b)
 

@@ -20,12 +20,6 @@ ARRAYS = ("float32", "float64", "float16", "uint8")
 TOLERANCE = {"float64": 1e-13, "float32": 2e-6, "uint8": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}
 
 
-@pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request):
-    with using(request.param):
-        yield request.param
-
-
 def random_edges(num_rows, num_columns, *, seed=0, mean=9, hub=0, weighted=False):
     """Rows of 0 to 2 * mean edges, some empty; row 3 has ``hub`` edges."""
     rng = np.random.default_rng(seed)
@@ -113,24 +107,13 @@ def test_scale_self_add_bias_and_relu_come_in_this_order(isa, width, dtype, kind
         assert_close(Z, expected(edges, 4, 29, X, **{name: value}), dtype)
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("width", [3, 20, 130])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_columns_behind_the_base_are_ghosts(isa, width, dtype, weighted):
-    edges, X = random_edges(30, 50, weighted=weighted), random_rows(50, width, dtype)
-    kind = table_of if dtype != "uint8" else lambda rows, _: rows.copy()
-    Z = gather(edges, 0, 30, kind(X[:35], dtype), ghosts=kind(X[35:], dtype), add_self=True)
-    assert_close(Z, expected(edges, 0, 30, X, add_self=True), dtype)
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("width", [16, 150])
 def test_a_hub_is_summed_in_segments(isa, weighted, width):
     edges, X = random_edges(20, 60, hub=50_000, weighted=weighted), random_rows(60, width)
     options = {"add_self": True, "relu": True, "scale": np.full(20, 0.001, np.float32)}
-    Z = gather(edges, 0, 20, table_of(X[:40]), ghosts=table_of(X[40:]), threads=3, **options)
+    Z = gather(edges, 0, 20, table_of(X), threads=3, **options)
     largest = 50_000 * np.abs(X).max() * 0.001
     np.testing.assert_allclose(Z, expected(edges, 0, 20, X, **options), rtol=0, atol=2e-5 * largest)
 
@@ -152,7 +135,7 @@ def test_nothing_to_gather_gives_zeros_or_nothing(isa):
     X = random_rows(10, 5)
     assert not gather(none, 0, 10, X).any()
     assert gather(none, 4, 4, X).shape == (0, 5)
-    assert gather(none, 0, 10, table_of(X), ghosts=Table(0, 5), bias=np.ones(5, np.float32)).min() == 1
+    assert gather(none, 0, 10, table_of(X), bias=np.ones(5, np.float32)).min() == 1
 
 
 def test_relu_does_not_hide_a_nan(isa):
@@ -228,9 +211,6 @@ def test_a_forked_process_gathers_with_threads_of_its_own():
         ({"base": np.zeros((10, 6), np.float32).T.copy().T}, "without gaps between columns"),
         ({"base": np.zeros(10, np.float32)}, "base is float32 .10."),
         ({"base": np.zeros((9, 6), np.float32), "add_self": True}, "base has 9 rows, must have the 10"),
-        ({"ghosts": np.zeros((2, 5), np.float32)}, "ghosts are ndarray of float32, width 5"),
-        ({"ghosts": np.zeros((2, 6), np.uint8)}, "ghosts are ndarray of uint8"),
-        ({"ghosts": Table(2, 6)}, "ghosts are Table of float32, width 6, must be like base: ndarray"),
         ({"scale": np.zeros(10)}, "scale is float64 .10., .* must be float32 .10."),
         ({"bias": np.zeros(5, np.float32)}, "bias is float32 .5."),
         ({"add": np.zeros((9, 6), np.float32)}, "add is float32 .9, 6."),

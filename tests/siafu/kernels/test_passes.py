@@ -7,7 +7,6 @@ import pytest
 
 from siafu import ops
 from siafu.kernels import from_bfloat16, passes, to_bfloat16
-from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
 SHAPES = [(1, 1), (3, 2), (5, 15), (40, 16), (33, 41), (60, 23), (700, 128), (9, 1000)]
 
@@ -16,24 +15,13 @@ def float_rows(n, width, seed=0):
     return np.random.default_rng([seed, n, width]).standard_normal((n, width), dtype=np.float32)
 
 
-@pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request):
-    with using(request.param):
-        yield request.param
-
-
 @pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_bias_and_relu_in_place(isa, n, m):
-    P, bias = float_rows(n, m), float_rows(1, m, 1)[0]
+def test_relu_in_place(isa, n, m):
+    P = float_rows(n, m)
     P[-1, -1] = np.nan
-    expected = np.maximum(P + bias, 0)
-    assert passes.bias_relu(P, bias, threads=2) is P
+    expected = np.maximum(P, 0)
+    assert passes.relu(P, threads=2) is P
     np.testing.assert_array_equal(P, expected)
-
-
-def test_relu_needs_no_bias(isa):
-    P = float_rows(5, 20)
-    np.testing.assert_array_equal(passes.bias_relu(P.copy()), np.maximum(P, 0))
 
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)
@@ -107,15 +95,15 @@ def test_threads_change_no_bit(isa):
 
 
 def test_rows_may_be_slices_of_wider_ones(isa):
-    wide, H, bias = float_rows(40, 30), float_rows(40, 30, 1), float_rows(1, 17, 2)[0]
+    wide, H = float_rows(40, 30), float_rows(40, 30, 1)
     part = wide[3:33, 2:19]
     kept = wide.copy()
     np.testing.assert_array_equal(passes.column_sums(part), passes.column_sums(part.copy()))
     np.testing.assert_array_equal(
         passes.relu_backward(part, H[3:33, 2:19]), passes.relu_backward(part.copy(), H[3:33, 2:19].copy())
     )
-    expected = np.maximum(part + bias, 0)
-    passes.bias_relu(part, bias)
+    expected = np.maximum(part, 0)
+    passes.relu(part)
     kept[3:33, 2:19] = expected
     np.testing.assert_array_equal(wide, kept)
 
@@ -126,8 +114,7 @@ ROWS = np.ones((4, 6), np.float32)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: passes.bias_relu(ROWS.astype(np.float64)), "P: dtype float64, must be float32"),
-        (lambda: passes.bias_relu(ROWS, np.ones(5, np.float32)), r"bias: float32 \[5\], must be float32 \[6\]"),
+        (lambda: passes.relu(ROWS.astype(np.float64)), "P: dtype float64, must be float32"),
         (lambda: passes.relu_backward(ROWS, ROWS[:3]), r"H: shape \[3, 6\], must be \[4, 6\]"),
         (
             lambda: passes.softmax_cross_entropy(ROWS, np.zeros(4, np.int32)),

@@ -11,12 +11,6 @@ from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 from tests.siafu.kernels.test_gather import TABLES, TOLERANCE, random_rows
 
 
-@pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request):
-    with using(request.param):
-        yield request.param
-
-
 @pytest.fixture(params=[False, True], ids=["whole rows", "tiles"])
 def small_cache(request, monkeypatch):
     """Tables of 100 rows have tiles of two cache lines each."""

@@ -47,12 +47,11 @@ def graph(num_columns: int, *, weighted: bool = False, hub: int = 9000) -> Edges
 def gathered(threads: int) -> Iterator[Array]:
     for width, weighted, dtype in product(WIDTHS, (False, True), ("float32", "float64", "bfloat16", "float16")):
         real = np.float64 if dtype == "float64" else np.float32
-        table, ghosts = Table(ROWS, width, dtype), Table(GHOSTS, width, dtype)
-        for place, seed in ((table, 4), (ghosts, 5)):
-            place.write(slice(None), numbers(place.num_rows, width, seed=seed).astype(real))
+        table = Table(ROWS + GHOSTS, width, dtype)
+        table.write(slice(None), numbers(ROWS + GHOSTS, width, seed=4).astype(real))
         edges = graph(ROWS + GHOSTS, weighted=weighted)
         scale = np.abs(numbers(ROWS, seed=6)).astype(real)
-        yield gather(edges, 0, ROWS, table, ghosts=ghosts, scale=scale, add_self=True, threads=threads)
+        yield gather(edges, 0, ROWS, table, scale=scale, add_self=True, threads=threads)
     for dtype in ("float16", "uint8"):
         rows = np.abs(numbers(ROWS, 33, seed=4, scale=250)).astype(dtype)
         yield gather(graph(ROWS, weighted=True), 0, ROWS, rows, threads=threads)
@@ -68,7 +67,7 @@ def multiplied(threads: int) -> Iterator[Array]:
 def passed(threads: int) -> Iterator[Array]:
     for n, _, m in PRODUCTS:
         D, labels = numbers(n, m, seed=1, scale=9), np.arange(n) % m
-        yield passes.bias_relu(D.copy(), D[0].copy(), threads=threads)
+        yield passes.relu(D.copy(), threads=threads)
         yield passes.relu_backward(D, numbers(n, m, seed=2), threads=threads)
         yield passes.column_sums(D, threads=threads)
         loss, gradient = passes.softmax_cross_entropy(D.copy(), labels, scale=0.3, threads=threads)
@@ -103,24 +102,23 @@ def attended(threads: int) -> Iterator[Array]:
         s, t, log_total, delta = (numbers(all_rows, heads, seed=3 + i, scale=150 if hard else 2) for i in range(4))
         log_total = np.abs(log_total) * 2
         ids = np.arange(all_rows, dtype=np.int64) * 104729
-        drops = EdgeDropout(0.3, 12345, ids[:ROWS], ids[ROWS:]) if hard else None
+        drops = EdgeDropout(0.3, 12345, ids) if hard else None
         options = {"add_self": hard, "dropout": drops, "threads": threads}
-        inner, ghosts = records(T, s, dtype=dtype)
-        yield from arrays(attend(edges, 0, ROWS, inner, t[:ROWS], ghosts=ghosts, **options))
-        marked, others = records(dZ, t, log_total, delta, dtype=dtype)
-        yield from attend_backward(edges, 0, ROWS, marked, T[:ROWS], s[:ROWS], ghosts=others, **options)
+        sources = records(T, s, dtype=dtype)
+        yield from arrays(attend(edges, 0, ROWS, sources, t[:ROWS], **options))
+        marked = records(dZ, t, log_total, delta, dtype=dtype)
+        yield from attend_backward(edges, 0, ROWS, marked, T[:ROWS], s[:ROWS], **options)
         alpha = numbers(len(edges.indices) + ROWS * hard, heads, seed=9)
-        yield from arrays(attend_given(edges, 0, ROWS, inner, alpha, log_total[:ROWS], ghosts=ghosts, **options))
-        yield rows_gradient(edges, 0, ROWS, marked, alpha, ghosts=others, **options)
-        yield edge_dot(edges, 0, ROWS, T[:ROWS], marked, ghosts=others, **options)
+        yield from arrays(attend_given(edges, 0, ROWS, sources, alpha, log_total[:ROWS], **options))
+        yield rows_gradient(edges, 0, ROWS, marked, alpha, **options)
+        yield edge_dot(edges, 0, ROWS, T[:ROWS], marked, **options)
 
 
-def records(rows: Array, *scores: Array, dtype: str) -> tuple[Records, Records]:
-    inner = Records(ROWS, scores[0].shape[1], rows.shape[1] // scores[0].shape[1], num_scores=len(scores), dtype=dtype)
-    ghosts = inner.like(GHOSTS)
-    inner.write(slice(None), rows[:ROWS], *(score[:ROWS] for score in scores))
-    ghosts.write(slice(None), rows[ROWS:], *(score[ROWS:] for score in scores))
-    return inner, ghosts
+def records(rows: Array, *scores: Array, dtype: str) -> Records:
+    heads = scores[0].shape[1]
+    made = Records(len(rows), heads, rows.shape[1] // heads, num_scores=len(scores), dtype=dtype)
+    made.write(slice(None), rows, *scores)
+    return made
 
 
 def arrays(made: Attended) -> list[Array]:

@@ -19,6 +19,7 @@ from siafu.models import ModelSpec
 from siafu.sparse import Array, EdgeRows
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Program, is_of_edges
 from tests import reference, reference_gat
+from tests.contracts.test_models import check_gradients, tidied, weights_of, written_out
 from tests.graph_server.graph_steps import GraphSteps
 from tests.toy_graphs import random_graph, with_sparse_features
 
@@ -58,12 +59,6 @@ def case_of(**options: Any) -> tuple[Graph, ModelSpec]:
     num_train = int((graph.split[:, 0] == TRAIN).sum())
     spec = ModelSpec("gat", 7, 4, num_train, widths=(6,), heads=2, out_heads=3, seed=3, dtype="float64")
     return graph, replace(spec, **options)
-
-
-def weights_of(spec: ModelSpec) -> dict[str, Array]:
-    """First weights moved a little, so that no bias is zero."""
-    rng = np.random.default_rng(8)
-    return {name: W + 0.2 * rng.normal(size=W.shape) for name, W in models.build(spec).init().items()}
 
 
 class Epoch:
@@ -175,16 +170,7 @@ def test_gradients_equal_finite_differences(name):
     graph, spec = case_of(**VARIANTS[name])
     weights = weights_of(spec)
     gradients = Epoch(graph, spec, weights, bounds=WHOLE).gradients
-    assert gradients.keys() == weights.keys()
-    rng, step = np.random.default_rng(9), 1e-6
-    for parameter, W in weights.items():
-        direction = rng.normal(size=W.shape)
-        above, below = (
-            Epoch(graph, spec, weights | {parameter: W + sign * step * direction}, bounds=WHOLE).loss
-            for sign in (1, -1)
-        )
-        expected = (above - below) / (2 * step)
-        assert (gradients[parameter] * direction).sum() == pytest.approx(expected, rel=1e-6, abs=1e-8), parameter
+    check_gradients(gradients, weights, lambda moved: Epoch(graph, spec, moved, bounds=WHOLE).loss)
 
 
 @placements
@@ -328,21 +314,6 @@ def test_vertex_ids_travel_where_something_is_dropped():
 
 def program(lane: Lane = Lane.TRAIN, **options: Any) -> Program:
     return models.build(ModelSpec("gat", 7, 4, 9, **{"widths": (16,), **options})).program(lane)
-
-
-def written_out(program: Program) -> list[str]:
-    lines = []
-    for step in program.steps:
-        line = [step.name, *step.reads]
-        line += ["->", *step.writes] if step.writes else []
-        line += ["gathers", step.gathers] if step.gathers else []
-        line += ["publishes", step.publishes] if step.publishes else []
-        lines.append(" ".join(line + ["fused"] * step.fused))
-    return lines
-
-
-def tidied(table: str) -> list[str]:
-    return [" ".join(line.split()) for line in table.strip().splitlines()]
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

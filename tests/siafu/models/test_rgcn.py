@@ -16,7 +16,7 @@ from siafu.models import ModelSpec, build
 from siafu.sparse import Array
 from siafu.tasks import Kind, Lane
 from tests import reference
-from tests.contracts.test_models import EPOCH, WHOLE, Epoch, same, tidied, weights_of, written_out
+from tests.contracts.test_models import EPOCH, WHOLE, Epoch, check_gradients, same, tidied, weights_of, written_out
 from tests.toy_graphs import random_graph, with_sparse_features
 
 RELATIONS = 4
@@ -84,14 +84,7 @@ def test_gradients_equal_finite_differences(case):
     graph, spec = case
     weights = weights_of(spec)
     gradients = Epoch(graph, spec, weights).gradients
-    rng, step = np.random.default_rng(9), 1e-6
-    for name, W in weights.items():
-        direction = rng.normal(size=W.shape)
-        above, below = (
-            Epoch(graph, spec, weights | {name: W + sign * step * direction}, bounds=WHOLE).loss for sign in (1, -1)
-        )
-        expected = (above - below) / (2 * step)
-        assert (gradients[name] * direction).sum() == pytest.approx(expected, rel=1e-6, abs=1e-8), name
+    check_gradients(gradients, weights, lambda moved: Epoch(graph, spec, moved, bounds=WHOLE).loss)
 
 
 def test_evaluation_gives_the_logits_of_every_vertex(case):
