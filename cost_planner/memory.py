@@ -20,6 +20,7 @@ import numpy as np
 from cost_planner import reach
 from siafu import allotment, models, views
 from siafu.config import Config
+from siafu.graph import MESSAGE
 from siafu.kernels.rows import row_bytes
 from siafu.machine import num_environments, num_threads
 from siafu.models import Model, ModelSpec
@@ -241,8 +242,9 @@ def share_stored(manifest: Manifest, entry: PartitionEntry) -> float:
 
 def aggregate_entries(manifest: Manifest, entry: PartitionEntry) -> int | None:
     """Stored values of layer 0's aggregate of a bag of words; None if it is made dense."""
-    share = share_stored(manifest, entry)
-    filled = WORDS_IN_COMMON * (1 - (1 - share) ** (1 + entry.in_edges / max(1, entry.vertices)))
+    share, links = share_stored(manifest, entry), reach.Links.of(manifest)
+    edges = entry.in_edges * (links.edges[MESSAGE] if links else 1.0)  # of links, pairs are not gathered along
+    filled = WORDS_IN_COMMON * (1 - (1 - share) ** (1 + edges / max(1, entry.vertices)))
     return None if filled > SPARSE_BELOW else int(filled * entry.vertices * manifest.num_features)
 
 

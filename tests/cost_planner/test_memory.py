@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from cost_planner import reach
-from cost_planner.memory import GRAPH_SERVERS, LAMBDAS, LAUNCHER, PARAM_SERVERS, Prediction, predict, slot_bytes
+from cost_planner.memory import (
+    GRAPH_SERVERS,
+    LAMBDAS,
+    LAUNCHER,
+    PARAM_SERVERS,
+    Prediction,
+    aggregate_entries,
+    predict,
+    slot_bytes,
+)
 from siafu import models
 from siafu.config import Config
 from siafu.models import ModelSpec
@@ -139,6 +148,17 @@ def test_a_bag_of_words_stays_sparse_until_it_fills_a_quarter():
     few, many = (predict(config(), manifest(features=8000, sparse=words), cores=2) for words in (30, 400))
     assert part(few, GRAPH_SERVERS, "layer 0's aggregate") < 100_000 * 8000 * 4 / 4
     assert part(many, GRAPH_SERVERS, "layer 0's aggregate") == 100_000 * 8000 * 4
+
+
+def test_words_are_gathered_along_message_edges_not_along_pairs():
+    few = manifest(m=1_000_000, features=8000, sparse=30)
+    counts = 1_000_000, 1_000_000, 8_000_000, 50_000, 1_000_000, 100_000, 2_000_000
+    entry = replace(few.partitions[0], in_edges=sum(counts))
+    types = {"edge_types": "links", "type_counts": counts, "num_edges": sum(counts)}
+    links = replace(few, partitions=(entry,), **types)
+    entries = [aggregate_entries(m, m.partitions[0]) for m in (few, links)]
+    assert entries[0] == pytest.approx(entries[1])
+    assert entries[0] is not None
 
 
 def test_slots_are_those_of_the_widest_moment_of_the_program():
