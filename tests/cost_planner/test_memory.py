@@ -116,12 +116,15 @@ def test_each_lane_of_an_inductive_run_has_an_aggregate_and_training_edges_of_it
     assert again.nbytes == two.nbytes
 
 
-def test_features_of_ghosts_are_held_as_they_are_stored():
+@pytest.mark.parametrize(("ghosts", "copies"), [(50_000 // 8, 1), (400_000, 3)])
+def test_features_of_ghosts_are_held_as_they_are_stored(ghosts: int, copies: int):
+    """Three times before layer 0 is gathered, once beside the block that it is gathered from: the larger counts."""
     files = {"features.npy": FileEntry(600 * 50_000, "", 0)}  # uint8
-    exact = manifest(parts=2)
+    made = manifest(parts=2)
+    exact = replace(made, partitions=tuple(replace(e, ghosts_in=ghosts) for e in made.partitions))
     small = replace(exact, partitions=tuple(replace(e, files={**e.files, **files}) for e in exact.partitions))
     found = [part(predict(config(), m, cores=2), GRAPH_SERVERS, "rows between steps") for m in (exact, small)]
-    assert found[0] - found[1] == 2 * 3 * (50_000 // 8) * 600 * (4 - 1)
+    assert found[0] - found[1] == 2 * copies * ghosts * 600 * (4 - 1)
 
 
 def test_bfloat16_rows_take_half():
@@ -195,6 +198,30 @@ def test_lambdas_keep_what_never_changes_within_their_limit():
     assert part(few, LAMBDAS, "rows that never change") == 2 * 1000 * 600 * 4
     none = predict(lambdas.replace({"lambda.keep_constants": False}), manifest(), cores=2)
     assert part(none, LAMBDAS, "rows that never change") == 0
+
+
+def test_an_interval_has_no_more_homes_than_its_server_has_environments():
+    one, two = (config(servers__backend="lambda", lambda__count=count, data__parts=2) for count in (1, 2))
+    few = manifest(n=1000, parts=2)
+    kept = [part(predict(c, few, cores=2), LAMBDAS, "rows that never change") for c in (one, two)]
+    assert kept == [1000 * 600 * 4, 2 * 1000 * 600 * 4]
+
+
+def test_environments_hold_no_more_tasks_than_there_are_intervals():
+    """Four environments could hold twelve; of eight intervals each has one task at a time, of half the rows."""
+    made = [config(servers__backend="lambda", lambda__count=4, train__intervals=number) for number in (4, 8, 16)]
+    tasks = [part(predict(c, manifest(), cores=2), LAMBDAS, "tasks at hand") for c in made]
+    assert tasks[0] == tasks[1] == pytest.approx(16 / 12 * tasks[2], rel=0.01)
+
+
+def test_environments_hold_gradients_of_the_largest_stage_and_what_their_products_need():
+    lambdas = config(servers__backend="lambda", lambda__count=4, model__hidden="256")
+    found, words = (predict(lambdas, m, cores=2) for m in (manifest(), manifest(features=8000, sparse=30)))
+    assert part(found, LAMBDAS, "gradients") == 4 * 5 * 4 * (
+        600 * 256 + 256 + 256 * 40
+    )  # narrow: both are of one stage
+    assert part(found, LAMBDAS, "buffers of products") == 4 * 4 * (4 * 600 * 256)  # 6250 rows: four ranges
+    assert part(words, LAMBDAS, "buffers of products") == 4 * 4 * (4 * 256 * 40)  # the second layer's
 
 
 def test_optimiser_and_summation_tree_show_in_the_parameter_servers():
