@@ -20,12 +20,13 @@ import numpy as np
 from cost_planner import reach
 from siafu import allotment, models, views
 from siafu.config import Config
+from siafu.graph import MESSAGE
 from siafu.kernels.rows import row_bytes
 from siafu.machine import num_environments, num_threads
 from siafu.models import Model, ModelSpec
 from siafu.shards import Manifest, PartitionEntry
 from siafu.tasks import TENSOR_KINDS, Lane, Program, is_of_edges
-from siafu.tensor_task import KEPT_VERSIONS, versions_kept
+from siafu.tensor_task import KEPT_VERSIONS, PARTS, versions_kept
 
 GRAPH_SERVERS, PARAM_SERVERS, LAMBDAS, LAUNCHER = (
     "graph servers",
@@ -50,9 +51,12 @@ SPARSE_PRODUCT_BYTES = 6
 SPARSE_BELOW = 0.25  # beyond, a gathered bag-of-words is made dense (graph_server.aggregate)
 #: What comes and goes leaves holes in an allocator's arenas.
 FRAGMENTATION = 1.15
-#: What a BLAS touches of its buffers, in a process that multiplies: so many times the rows
-#: of a task, and no more than this.
-BLAS_COPIES, BLAS_BYTES = 4, 8 * MB
+#: Of a product X^T D of dense rows, sums of ranges of rows are kept apart: one for so many rows, and no more than these
+#: (siafu/kernels/src/dense.cpp). Of X W, the weights are kept once more.
+RANGE_ROWS, RANGES, PARTIAL_BYTES = 2048, 64, 8 << 20
+#: Copies of a stage's weights that an environment has of gradients, beside those of its parts: their sum, and what is
+#: sent; and the message that weights came in.
+GRADIENT_COPIES = 3
 #: An interval's constants are with the worker that had it last, and still with the one that had it before.
 HOMES = 2
 #: Arrays of the size of a task's widest rows that a tensor step makes on its way.
@@ -196,7 +200,9 @@ def _graph_server(
         Part(GRAPH_SERVERS, "rows between steps", max(at_work, making) - tables),
         Part(GRAPH_SERVERS, "factors and places", _vertex_bytes(entry, itemsize)),
         Part(GRAPH_SERVERS, "weights and gradients", held * weights if on_server else 0),
-        Part(GRAPH_SERVERS, "buffers of products", _blas_bytes(config, manifest) if on_server else 0),
+        Part(
+            GRAPH_SERVERS, "buffers of products", threads * _product_bytes(config, model, manifest) if on_server else 0
+        ),
     ]
 
 
@@ -241,8 +247,9 @@ def share_stored(manifest: Manifest, entry: PartitionEntry) -> float:
 
 def aggregate_entries(manifest: Manifest, entry: PartitionEntry) -> int | None:
     """Stored values of layer 0's aggregate of a bag of words; None if it is made dense."""
-    share = share_stored(manifest, entry)
-    filled = WORDS_IN_COMMON * (1 - (1 - share) ** (1 + entry.in_edges / max(1, entry.vertices)))
+    share, links = share_stored(manifest, entry), reach.Links.of(manifest)
+    edges = entry.in_edges * (links.edges[MESSAGE] if links else 1.0)  # of links, pairs are not gathered along
+    filled = WORDS_IN_COMMON * (1 - (1 - share) ** (1 + edges / max(1, entry.vertices)))
     return None if filled > SPARSE_BELOW else int(filled * entry.vertices * manifest.num_features)
 
 
@@ -300,14 +307,15 @@ def _sees_training_alone(manifest: Manifest, lane: Lane) -> bool:
 
 
 def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> int:
-    """What layer 0's aggregate is made from, beside the shard: the features of ghosts, as they came, as they are
-    stacked, and as many for our peers; and a block of columns, with the rows that are converted and summed for it."""
+    """What layer 0's aggregate is made from, beside the shard: first the features of ghosts, as they came, as they are
+    stacked, and as many for our peers. Then all but one of these are gone, and there is a block of columns, with the
+    rows that are converted and summed for it."""
     if manifest.sparse_features:
         return SPARSE_PRODUCT_BYTES * (aggregate_entries(manifest, entry) or 0)
     stored = sum(file.bytes for name, file in entry.files.items() if name.startswith("features"))  # as they travel, too
-    ghosts = 3 * entry.ghosts_in * stored // max(1, entry.vertices)
+    ghosts = entry.ghosts_in * stored // max(1, entry.vertices)
     block = min(AGGREGATE_BLOCK_BYTES, (entry.vertices + entry.ghosts_in) * manifest.num_features * itemsize)
-    return ghosts + block + 2 * min(CONVERTED_BYTES, block)
+    return max(3 * ghosts, ghosts + block + 2 * min(CONVERTED_BYTES, block))
 
 
 def _vertex_bytes(entry: PartitionEntry, itemsize: int) -> int:
@@ -326,9 +334,25 @@ def _columns(model: Model, program: Program, slot: str, degree: float) -> float:
 # --- the others -------------------------------------------------------------------------------------------------------
 
 
-def _blas_bytes(config: Config, manifest: Manifest) -> int:
-    num_rows = manifest.num_vertices // (config.data.parts * config.train.intervals)
-    return min(BLAS_BYTES, BLAS_COPIES * num_rows * manifest.num_features * np.dtype(config.model.dtype).itemsize)
+def _product_bytes(config: Config, model: Model, manifest: Manifest) -> int:
+    """What a thread keeps from product to product: of the largest, float32. Words are multiplied without."""
+    if config.model.dtype != "float32":
+        return 0
+    num_rows, most = manifest.num_vertices // (config.data.parts * config.train.intervals), 0
+    for array in models.shapes(model.spec).values():
+        if array.ndim < 2 or (manifest.sparse_features and manifest.num_features in array.shape):
+            continue
+        ranges = min(RANGES, PARTIAL_BYTES // max(1, array.nbytes), -(-num_rows // RANGE_ROWS))
+        most = max(most, max(1, ranges) * array.nbytes)
+    return most
+
+
+def _largest_stage(model: Model) -> int:
+    """Bytes of the weights of the stage that has the most."""
+    stages = Counter[int]()
+    for name, array in models.shapes(model.spec).items():
+        stages[model.stage(name)] += array.nbytes
+    return max(stages.values(), default=0)
 
 
 def _param_servers(config: Config, weights: int) -> list[Part]:
@@ -360,10 +384,17 @@ def _lambdas(config: Config, model: Model, manifest: Manifest, weights: int, cor
         if step.kind in TENSOR_KINDS
     ]
     task = int(rows_per_task * max(widths) * itemsize)
-    kept = min(HOMES * constants, count * ((lambdas.memory_mb << 20) // 4)) if lambdas.keep_constants else 0
+    # An interval has one task at a time, and no more homes than its server has environments.
+    tasks = min(count * ((lambdas.prefetch or 2) + 1), parts * config.train.intervals)
+    kept = (
+        min(min(HOMES, count // parts) * constants, count * ((lambdas.memory_mb << 20) // 4))
+        if lambdas.keep_constants
+        else 0
+    )
     return [
-        Part(LAMBDAS, "buffers of products", count * _blas_bytes(config, manifest)),
+        Part(LAMBDAS, "buffers of products", count * _product_bytes(config, model, manifest)),
         Part(LAMBDAS, "rows that never change", kept),
-        Part(LAMBDAS, "tasks at hand", count * ((lambdas.prefetch or 2) + 1) * task),
+        Part(LAMBDAS, "tasks at hand", tasks * task),
         Part(LAMBDAS, "weights", count * KEPT_VERSIONS * weights),
+        Part(LAMBDAS, "gradients", count * (PARTS + GRADIENT_COPIES) * _largest_stage(model)),
     ]

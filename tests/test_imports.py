@@ -159,6 +159,7 @@ PURE = (
     "run_coordinator/usage.py",
     "cost_planner/plan/bounds.py",
     "cost_planner/plan/memory_traffic.py",
+    "cost_planner/plan/pairs.py",
     "cost_planner/plan/parts.py",
     "cost_planner/plan/products.py",
     "cost_planner/plan/simulator.py",

@@ -61,6 +61,7 @@ class Floors:
         return cls(
             table,
             sum(max(plan.thread_s(work), work.memory / plan.memory_bytes_per_s) + work.card for work in here)
+            + sum(work.cut for work in plan.work)
             + plan.update_s,
             sum(work.seconds for work in remote),
             sum((work.down + work.up) / rate for work in remote),
@@ -108,7 +109,7 @@ def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
     """Of one step, over all intervals of a server; of parameter servers, over those of all servers."""
     k, others, remote = plan.intervals, plan.servers - 1, _is_remote(plan, step)
     kind = plan.environments or Environments()
-    pool, card = 0.0 if remote else k * work.seconds, k * work.card
+    pool, card, alone = 0.0 if remote else k * work.seconds, k * work.card, k * (work.alone + work.cut)
     main = k * (work.main + work.pasted * others)
     io = k * work.io * (plan.servers if step.publishes else 1)
     gradient = work.weights * step.has_gradient
@@ -117,10 +118,10 @@ def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
     rate, down, up = kind.link.bytes_per_s, work.down * remote, work.up * remote
     return [
         card,
-        (pool + card) / (plan.threads if work.shared else min(k, plan.threads)),
+        (pool + card) / (plan.threads if work.shared else min(k, plan.threads)) + alone / min(k, plan.threads),
         main,
         io,
-        (pool + main + io) / (plan.cores or plan.threads + 1),
+        (pool + alone + main + io) / (plan.cores or plan.threads + 1),
         moving * k * work.memory / plan.memory_bytes_per_s,
         k * (work.peers * others + down) / plan.link.bytes_per_s,
         k * (work.peers * others + up) / plan.link.bytes_per_s,

@@ -36,6 +36,8 @@ class StepWork:
 
     seconds: float = 0.0  # of a graph thread, or of an environment's processor
     shared: bool = False  # a server's idle threads help with ``seconds``
+    alone: float = 0.0  # and after them, of that thread without help
+    cut: float = 0.0  # of a graph thread before a tensor task is sent to whoever computes it: rows of its edges
     held: float = 0.0  # of a graph thread before that, in which it keeps the main thread (Python's lock) from running
     down: float = 0.0  # bytes to the environment
     up: float = 0.0  # bytes back
@@ -93,7 +95,7 @@ class Plan:
 
     def thread_s(self, work: StepWork) -> float:
         """How long a graph thread takes for a task, if it shares it with as many others as it may."""
-        return work.seconds / (self.threads_each if work.shared else 1.0)
+        return work.seconds / (self.threads_each if work.shared else 1.0) + work.alone
 
     def param_server_s(self, step: Step, work: StepWork) -> float:
         """Of a parameter server, for one tensor task: a request for weights, and a gradient."""

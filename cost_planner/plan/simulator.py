@@ -230,13 +230,12 @@ class Server:
             self._done(task)
         elif step.kind in TENSOR_KINDS:
             self.num_tensor += 1
-            if self.lambdas:
-                submit = self.lambdas.submit
-                self.main.add((), work.main / 2, lambda: submit(task))
-            elif work.asks:
-                self.fleet.ask(task, 0.0, lambda: self._computes(task))
+            if work.cut:
+                seconds = self.timeline.noisy(work.cut, self.plan.sigma)
+                cut: Then = lambda: self.timeline.after(self.plan.wake_s, lambda: self._submit(task))  # noqa: E731
+                self.pool.add(self.priority(task), seconds, cut)
             else:
-                self._computes(task)
+                self._submit(task)
         elif (
             not work.seconds + work.held + work.card + work.memory and not step.publishes
         ):  # what is gathered once, before the first epoch
@@ -244,6 +243,16 @@ class Server:
         else:
             then: Then = (lambda: self._scattered(task)) if step.publishes else (lambda: self._done(task))
             self._compute(task, lambda: self.main.add((), work.main, then))
+
+    def _submit(self, task: TaskId) -> None:
+        work = self.work(task)
+        if self.lambdas:
+            submit = self.lambdas.submit
+            self.main.add((), work.main / 2, lambda: submit(task))
+        elif work.asks:
+            self.fleet.ask(task, 0.0, lambda: self._computes(task))
+        else:
+            self._computes(task)
 
     def _compute(self, task: TaskId, then: Then) -> None:
         work, priority = self.work(task), self.priority(task)

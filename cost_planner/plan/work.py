@@ -23,6 +23,8 @@ own program and the graph's counts.
    has a part of each, by their columns.
 9. Attention's gather adds two sums for each value, and makes a weight of each edge and head. Dropout of edges is not
    counted.
+10. ApplyEdge reads, beside its own slots, values of all its edges, which a graph thread has cut out of what others
+    published: scores for attention, whole rows for pairs that are to be predicted (``pairs``).
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ import numpy as np
 from cost_planner import memory, reach
 from cost_planner.plan.cards import ORDER_S, Card
 from cost_planner.plan.memory_traffic import INDEX_BYTES, Bandwidth
+from cost_planner.plan.pairs import Scored
 from cost_planner.plan.parts import LinkRate
-from cost_planner.plan.products import products_of
+from cost_planner.plan.products import Products, products_of
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
 from graph_server.backends import BACKENDS
 from graph_server.operators.attention import BACKWARD, FORWARD
@@ -46,15 +49,18 @@ from siafu.config import Config
 from siafu.graph import MESSAGE
 from siafu.kernels.rows import LINE_BYTES
 from siafu.models import Model, ModelSpec
+from siafu.models.link_prediction import TRUE
 from siafu.shards import Manifest
-from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step
+from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step, is_of_edges
 
 #: Operators that a card computes.
 ON_GPU = BACKENDS["gpu"].on_device
-#: Bytes of a vertex in the slots that are no rows of the model.
-OTHERS = {"vertex": 8, "label": 8, "train": 1}
+#: Bytes of a vertex, or a pair, in the slots that are no rows of the model.
+OTHERS = {"vertex": 8, "label": 8, "train": 1, TRUE: 1}
 #: Slots that never change, beside a program's.
-CONSTANTS = frozenset({"H0", *OTHERS})
+CONSTANTS = frozenset({"H0", "vertex", "label", "train"})
+#: Of a slot of edges: where each row's begin.
+INDPTR_BYTES = 8
 #: Of a cache line, which rows are read by: of four columns as long as of sixteen.
 LINE_VALUES = LINE_BYTES // 4
 #: Between two machines of one zone, one way.
@@ -242,7 +248,18 @@ class _Steps:
         self.stays = constant if has_room else frozenset()
         filled = {**dict.fromkeys(self.program.constants, counts.filled), "H0": counts.stored}
         self.words = {slot: share for slot, share in filled.items() if share < 1}  # of the slots that are sparse
-        self.products = dict(zip(self.program.steps, products_of(model, lane), strict=True))
+        products = zip(self.program.steps, products_of(model, lane), strict=True)
+        self.products = {step: found if step.parameters else Products() for step, found in products}
+        degree = counts.edges / max(1.0, counts.vertices)
+        self.scored = Scored.of(counts.links, degree, lane, model.spec.negatives) if counts.links else None
+        self.degree = counts.gathered(lane) * degree
+        #: Slot of edges -> edges of a row.
+        self.per_row = {
+            slot: self._edges(step)
+            for step in self.program.steps
+            for slot in (*self._read(step), *step.writes)
+            if is_of_edges(slot)
+        }
         self.weights = weight_bytes(model)
         self.first = next((step for step in self.program.steps if step.kind in TENSOR_KINDS and step.parameters), None)
         self.shares = _Shares.of(model, counts, lane, card is not None)
@@ -265,38 +282,44 @@ class _Steps:
 
     def _on_card(self, step: Step, card: Card) -> StepWork:
         products = self.products[step]
-        operands = self.n * self.item * products.columns
+        rows = self.n * self._edges(step)
+        operands = rows * self.item * products.columns
         kept = (self._nbytes(step.reads) - self._nbytes(step.reads, self.stays)) * (1 + step.has_gradient)
-        product_s = card.product_s(self.n * products.flops, operands, orders=products.calls)
+        product_s = card.product_s(rows * products.flops, operands, orders=products.calls)
         seconds = self.speeds.tensor_s + self._values_s(step, self.speeds)
         asked = self._weights_asked(step)
-        return replace(asked, seconds=seconds, card=product_s + card.copy_s(max(0.0, operands - kept)))
+        cut = self._cut_s(step)
+        return replace(asked, seconds=seconds, cut=cut, card=product_s + card.copy_s(max(0.0, operands - kept)))
 
     def _on_server(self, step: Step) -> StepWork:
+        alone = self._values_s(step, self.speeds) if self._scores_pairs(step) else 0.0
         return replace(
             self._weights_asked(step),
-            seconds=self._arithmetic_s(step, self.speeds),
+            seconds=self._arithmetic_s(step, self.speeds) - alone,
             shared=True,
+            alone=alone,
+            cut=self._cut_s(step),
             held=self.speeds.tensor_s,
-            memory=self._values(step, *step.reads, *step.writes) * self.item,
+            memory=self._values(step, *self._read(step), *step.writes) * self.item,
         )
 
     def _on_lambda(self, step: Step) -> StepWork:
         speeds, there = self.speeds, self.there
         sent = self.shares.loss if "train" in step.reads else self._rows(step)
-        down, up = sent * self._nbytes(step.reads, self.kept), sent * self._nbytes(step.writes)
+        down, up = sent * self._nbytes(self._read(step), self.kept), sent * self._nbytes(step.writes)
         weights = float(self.weights[step.layer])
         moved = down + up + weights * step.has_gradient
         there_s = there.tensor_s + there.lambda_task_s + moved * there.lambda_byte_ns * 1e-9
         return StepWork(
             self._arithmetic_s(step, there) + there_s,
+            cut=self._cut_s(step),
             down=down,
             up=up,
             main=speeds.main_task_s + speeds.main_tensor_s + (down + up) * speeds.main_byte_ns * 1e-9,
             io=2 * speeds.io_message_s + (down + up) * speeds.io_byte_ns * 1e-9,
             remote_io=there.lambda_io_s + moved * there.lambda_io_byte_ns * 1e-9,
             weights=weights,
-            memory=self._values(step, *step.reads, *step.writes) * self.item,
+            memory=self._values(step, *self._read(step), *step.writes) * self.item,
         )
 
     def _weights_asked(self, step: Step) -> StepWork:
@@ -319,8 +342,14 @@ class _Steps:
 
     def _values_s(self, step: Step, speeds: Speeds) -> float:
         """Of a core, for the values that a step reads and makes, in products and of them."""
-        read = self._values(step, *step.reads)
-        made = self._values(step, *step.writes) + self._rows(step) * self.n * self.products[step].made
+        read, of_products = self._values(step, *self._read(step)), self.products[step].made * self._edges(step)
+        made = self._values(step, *step.writes) + self._rows(step) * self.n * of_products
+        if self._scores_pairs(step):
+            assert self.scored is not None
+            width, decoder = self.model.width(str(step.gathers)), self.model.spec.decoder
+            learns = self.lane is Lane.TRAIN
+            each = self.scored.values_s(width, decoder, learns, speeds.read_ns, speeds.element_ns)
+            return self.n * each
         return (read * speeds.read_ns + made * speeds.element_ns) * 1e-9
 
     def _arithmetic_s(self, step: Step, speeds: Speeds) -> float:
@@ -332,13 +361,49 @@ class _Steps:
             each = {slot: self.words[slot] / 2 * word_ns if slot in self.words else flop_ns for slot in factors}
             widths = {slot: self.model.width(slot) for slot in factors}
             flop_ns = sum(each[slot] * width for slot, width in widths.items()) / sum(widths.values())
-        products_s = self._rows(step) * self.n * self.products[step].flops * flop_ns * 1e-9
-        return products_s + self._values_s(step, speeds)
+        flops = self._rows(step) * self.n * self._edges(step) * self.products[step].flops
+        return flops * flop_ns * 1e-9 + self._values_s(step, speeds)
+
+    # --- rule 10 ------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _scores_pairs(step: Step) -> bool:
+        return step.kind is Kind.AE and step.operator == "pairs"
+
+    def _edges(self, step: Step) -> float:
+        """That an ApplyEdge computes on, of a row; 1 for all other steps, which compute on rows."""
+        if step.kind not in (Kind.AE, Kind.AE_B):
+            return self.degree + 1 if any(map(is_of_edges, (*step.reads, *step.writes))) else 1.0
+        if step.operator != "pairs":
+            return self.degree + 1  # and to itself
+        assert self.scored is not None
+        return self.scored.pairs
+
+    def _read(self, step: Step) -> tuple[str, ...]:
+        """Slots that a step reads, and an ApplyEdge is sent."""
+        if step.kind not in (Kind.AE, Kind.AE_B):
+            return step.reads
+        true = (TRUE,) if step.operator == "pairs" and self.lane is Lane.TRAIN else ()
+        return (*step.reads, f"E{step.gathers}", *true)
+
+    def _cut_s(self, step: Step) -> float:
+        """Of a graph thread, before an ApplyEdge is sent what its edges need."""
+        if step.kind not in (Kind.AE, Kind.AE_B):
+            return 0.0
+        speeds, width = self.speeds, self.model.width(f"E{step.gathers}")
+        if step.operator == "pairs":
+            assert self.scored is not None
+            return speeds.task_s + self.n * self.scored.cut_s(width, speeds.read_ns, speeds.element_ns)
+        return speeds.task_s + self.n * self._edges(step) * (speeds.edge_ns + width * speeds.copy_ns) * 1e-9
 
     def _nbytes(self, slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
-        return self.n * sum(OTHERS.get(slot) or self._row_bytes(slot) for slot in slots if slot not in known)
+        return self.n * sum(self._row_bytes(slot) for slot in slots if slot not in known)
 
     def _row_bytes(self, slot: str) -> float:
+        if slot in self.per_row:
+            return self.per_row[slot] * (OTHERS.get(slot) or self.model.width(slot) * self.item) + INDPTR_BYTES
+        if slot in OTHERS:
+            return OTHERS[slot]
         stored = self.words[slot] * (self.item + INDEX_BYTES) if slot in self.words else self.item
         return self.model.width(slot) * stored
 
@@ -388,7 +453,7 @@ class _Steps:
         seconds = (edges * ns + n * columns * (speeds.copy_ns + _made_beside(step) * speeds.element_ns)) * 1e-9
         table = self.counts.vertices + self.counts.ghosts
         moved = self.bandwidth.gathered(edges, n, table, columns * self.stored, columns * self.item)
-        return StepWork(seconds, True, speeds.task_s, main=speeds.main_task_s, memory=moved)
+        return StepWork(seconds, shared=True, held=speeds.task_s, main=speeds.main_task_s, memory=moved)
 
 
 def _made_beside(step: Step) -> int:
@@ -460,7 +525,8 @@ def processor_s(plan: Plan) -> dict[str, float]:
     tasks = plan.servers * plan.intervals
     for step, work in zip(plan.program.steps, plan.work, strict=True):
         tensor = step.kind in TENSOR_KINDS
-        found["lambda" if tensor and plan.environments else "pool"] += tasks * (work.seconds + work.held)
+        found["lambda" if tensor and plan.environments else "pool"] += tasks * (work.seconds + work.alone + work.held)
+        found["pool"] += tasks * work.cut
         found["main"] += tasks * (work.main + work.pasted * (plan.servers - 1))
         found["io"] += tasks * work.io * (plan.servers if step.publishes else 1)
         if tensor and plan.environments:

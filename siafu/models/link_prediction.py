@@ -17,6 +17,7 @@ Its evaluation gives the scores of held-out pairs, which ``siafu.ranking`` ranks
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,8 @@ from siafu.tasks import Kind, Lane, Program, Step
 #: Slots of pairs: whether a training pair is an edge (1) or a false one (0), [m, 1]; the
 #: scores of held-out ones, [m, 1].
 TRUE, SCORES = "Etrue", "Escores"
+#: Of pairs that are added up at a time: they fit a core's own cache.
+SUMMED_BYTES = 1 << 17
 
 
 class Links:
@@ -130,6 +133,11 @@ def _summed(values: Array, indptr: Array) -> Array:
     """Rows of pairs [m, F] added up by vertex, [n, F]."""
     out = np.zeros((len(indptr) - 1, values.shape[1]), values.dtype)
     filled = np.flatnonzero(np.diff(indptr))
-    if len(filled):
-        out[filled] = np.add.reduceat(values, indptr[filled], axis=0)
+    starts, ends = indptr[filled], np.append(indptr[filled[1:]], len(values))
+    # NumPy adds up one column after the other: of more values than a cache holds, each column reads all lines again.
+    block = max(1, SUMMED_BYTES // max(1, values.shape[1] * values.itemsize))
+    cuts = np.unique(np.append(np.searchsorted(starts, np.arange(0, len(values), block)), len(filled)))
+    for first, last in itertools.pairwise(cuts.tolist()):
+        pairs = values[starts[first] : ends[last - 1]]
+        out[filled[first:last]] = np.add.reduceat(pairs, starts[first:last] - starts[first], axis=0)
     return out

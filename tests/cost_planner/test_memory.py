@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from cost_planner import reach
-from cost_planner.memory import GRAPH_SERVERS, LAMBDAS, LAUNCHER, PARAM_SERVERS, Prediction, predict, slot_bytes
+from cost_planner.memory import (
+    GRAPH_SERVERS,
+    LAMBDAS,
+    LAUNCHER,
+    PARAM_SERVERS,
+    Prediction,
+    aggregate_entries,
+    predict,
+    slot_bytes,
+)
 from siafu import models
 from siafu.config import Config
 from siafu.models import ModelSpec
@@ -107,12 +116,15 @@ def test_each_lane_of_an_inductive_run_has_an_aggregate_and_training_edges_of_it
     assert again.nbytes == two.nbytes
 
 
-def test_features_of_ghosts_are_held_as_they_are_stored():
+@pytest.mark.parametrize(("ghosts", "copies"), [(50_000 // 8, 1), (400_000, 3)])
+def test_features_of_ghosts_are_held_as_they_are_stored(ghosts: int, copies: int):
+    """Three times before layer 0 is gathered, once beside the block that it is gathered from: the larger counts."""
     files = {"features.npy": FileEntry(600 * 50_000, "", 0)}  # uint8
-    exact = manifest(parts=2)
+    made = manifest(parts=2)
+    exact = replace(made, partitions=tuple(replace(e, ghosts_in=ghosts) for e in made.partitions))
     small = replace(exact, partitions=tuple(replace(e, files={**e.files, **files}) for e in exact.partitions))
     found = [part(predict(config(), m, cores=2), GRAPH_SERVERS, "rows between steps") for m in (exact, small)]
-    assert found[0] - found[1] == 2 * 3 * (50_000 // 8) * 600 * (4 - 1)
+    assert found[0] - found[1] == 2 * copies * ghosts * 600 * (4 - 1)
 
 
 def test_bfloat16_rows_take_half():
@@ -139,6 +151,17 @@ def test_a_bag_of_words_stays_sparse_until_it_fills_a_quarter():
     few, many = (predict(config(), manifest(features=8000, sparse=words), cores=2) for words in (30, 400))
     assert part(few, GRAPH_SERVERS, "layer 0's aggregate") < 100_000 * 8000 * 4 / 4
     assert part(many, GRAPH_SERVERS, "layer 0's aggregate") == 100_000 * 8000 * 4
+
+
+def test_words_are_gathered_along_message_edges_not_along_pairs():
+    few = manifest(m=1_000_000, features=8000, sparse=30)
+    counts = 1_000_000, 1_000_000, 8_000_000, 50_000, 1_000_000, 100_000, 2_000_000
+    entry = replace(few.partitions[0], in_edges=sum(counts))
+    types = {"edge_types": "links", "type_counts": counts, "num_edges": sum(counts)}
+    links = replace(few, partitions=(entry,), **types)
+    entries = [aggregate_entries(m, m.partitions[0]) for m in (few, links)]
+    assert entries[0] == pytest.approx(entries[1])
+    assert entries[0] is not None
 
 
 def test_slots_are_those_of_the_widest_moment_of_the_program():
@@ -175,6 +198,30 @@ def test_lambdas_keep_what_never_changes_within_their_limit():
     assert part(few, LAMBDAS, "rows that never change") == 2 * 1000 * 600 * 4
     none = predict(lambdas.replace({"lambda.keep_constants": False}), manifest(), cores=2)
     assert part(none, LAMBDAS, "rows that never change") == 0
+
+
+def test_an_interval_has_no_more_homes_than_its_server_has_environments():
+    one, two = (config(servers__backend="lambda", lambda__count=count, data__parts=2) for count in (1, 2))
+    few = manifest(n=1000, parts=2)
+    kept = [part(predict(c, few, cores=2), LAMBDAS, "rows that never change") for c in (one, two)]
+    assert kept == [1000 * 600 * 4, 2 * 1000 * 600 * 4]
+
+
+def test_environments_hold_no_more_tasks_than_there_are_intervals():
+    """Four environments could hold twelve; of eight intervals each has one task at a time, of half the rows."""
+    made = [config(servers__backend="lambda", lambda__count=4, train__intervals=number) for number in (4, 8, 16)]
+    tasks = [part(predict(c, manifest(), cores=2), LAMBDAS, "tasks at hand") for c in made]
+    assert tasks[0] == tasks[1] == pytest.approx(16 / 12 * tasks[2], rel=0.01)
+
+
+def test_environments_hold_gradients_of_the_largest_stage_and_what_their_products_need():
+    lambdas = config(servers__backend="lambda", lambda__count=4, model__hidden="256")
+    found, words = (predict(lambdas, m, cores=2) for m in (manifest(), manifest(features=8000, sparse=30)))
+    assert part(found, LAMBDAS, "gradients") == 4 * 5 * 4 * (
+        600 * 256 + 256 + 256 * 40
+    )  # narrow: both are of one stage
+    assert part(found, LAMBDAS, "buffers of products") == 4 * 4 * (4 * 600 * 256)  # 6250 rows: four ranges
+    assert part(words, LAMBDAS, "buffers of products") == 4 * 4 * (4 * 256 * 40)  # the second layer's
 
 
 def test_optimiser_and_summation_tree_show_in_the_parameter_servers():

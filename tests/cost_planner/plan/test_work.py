@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from random import Random
 
 import pytest
 
 from cost_planner import reach
-from cost_planner.plan import graphs
+from cost_planner.plan import graphs, pairs
 from cost_planner.plan.bounds import OUT, RESOURCES, Floors
 from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
@@ -380,3 +381,91 @@ def test_a_sum_reads_whole_cache_lines_and_is_written_with_what_is_added_to_it()
     assert seconds(value_ns=1.0) == pytest.approx(edges * 16 * 1e-9)
     assert seconds(copy_ns=1.0) == pytest.approx(n * 5 * 1e-9)
     assert seconds(element_ns=1.0) == pytest.approx(n * 5 * 1e-9)
+
+
+def links_of(decoder: str) -> tuple[Config, Counts, models.Model]:
+    """Eight edges in the pool of false ones for each that trains."""
+    changes = {
+        "data.task": "link",
+        "model.hidden": "32",
+        "model.decoder": decoder,
+        "lambda.on": "local",
+        "run.on": "local",
+    }
+    config = CONFIG.replace(changes)
+    counts = 1_000, 1_000, 8_000, 52, 300, 100, 600
+    held = replace(MANIFEST, edge_types="links", type_counts=counts, num_edges=sum(counts), directed=True)
+    entries = [replace(entry, in_edges=sum(counts) // SERVERS, vertices=100) for entry in MANIFEST.partitions]
+    manifest = replace(held, num_vertices=100 * SERVERS, partitions=tuple(entries))
+    return config, Counts.of(manifest), models.build(ModelSpec.of(config, manifest))
+
+
+def of_kind(model: models.Model, lane: Lane, work: Sequence[StepWork], kind: Kind) -> StepWork:
+    (found,) = (one for step, one in zip(model.program(lane).steps, work, strict=True) if step.kind is kind)
+    return found
+
+
+@pytest.mark.parametrize("decoder", ["dot", "mlp"])
+@pytest.mark.parametrize(("lane", "scored"), [(Lane.TRAIN, 1_000 + 1_000), (Lane.EVAL, 52 + 300 + 100 + 600)])
+def test_pairs_that_are_scored_are_counted_and_travel_with_their_rows(decoder: str, lane: Lane, scored: int):
+    config, counts, model = links_of(decoder)
+    each, rows = scored / SERVERS / INTERVALS, 100 / INTERVALS
+    found = of_kind(model, lane, work_of(config, model, counts, Speeds(), lane), Kind.AE)
+    trains = lane is Lane.TRAIN
+    sent = each * (4 * 32 + trains) + rows * (4 * 32 + 8 + 8 * trains)  # rows of other ends, and own ones
+    assert found.down == pytest.approx(sent)
+    assert found.up == pytest.approx(rows * 4 * 32 if trains else each * 4 + rows * 8)
+    flops = 0 if decoder == "dot" else (3 if trains else 1) * 2 * each * (32 * 32 + 32)
+    only = of_kind(model, lane, work_of(config, model, counts, replace(NOTHING, flop_ns=1.0), lane), Kind.AE)
+    assert 1e9 * only.seconds == pytest.approx(flops)
+
+
+def test_false_pairs_are_drawn_and_rows_copied_by_one_thread_before_ae():
+    config, counts, model = links_of("dot")
+    work = work_of(config, model, counts, replace(NOTHING, read_ns=1.0))
+    drawn = pairs.DRAWING * 8_000 + pairs.CHOOSING * 9_000
+    assert 1e9 * of_kind(model, Lane.TRAIN, work, Kind.AE).cut == pytest.approx(drawn / SERVERS / INTERVALS)
+    work = work_of(config, model, counts, replace(NOTHING, element_ns=1.0))
+    copied = 2_000 * 32 / SERVERS / INTERVALS
+    assert 1e9 * of_kind(model, Lane.TRAIN, work, Kind.AE).cut == pytest.approx(copied)
+    assert {one.cut for one in WORK} == {0.0}
+
+
+def test_pairs_are_scored_by_one_thread_of_a_server_and_their_products_by_all():
+    config, counts, model = links_of("mlp")
+    plan = plan_of(
+        config.replace({"servers.backend": "cpu", "train.intervals": 1}),
+        model.spec,
+        counts,
+        Speeds(),
+        threads=4,
+        link=LinkRate(1e9),
+    )
+    found = of_kind(model, Lane.TRAIN, plan.work, Kind.AE)
+    assert found.alone > 0
+    assert found.seconds > 0
+    assert plan.thread_s(found) == pytest.approx(found.seconds / 4 + found.alone)
+    spent = processor_s(plan)["pool"]
+    less = [replace(one, alone=0.0, cut=0.0) for one in plan.work]
+    gone = SERVERS * (found.alone + found.cut)
+    assert processor_s(replace(plan, work=less))["pool"] == pytest.approx(spent - gone)
+    quick, slow = (simulated(replace(plan, work=w), 4, Random(0)).epoch_s for w in (less, plan.work))
+    assert slow - quick > 0.7 * gone / SERVERS
+    floors = [Floors.of(replace(plan, work=w)).epoch_path_s() for w in (less, plan.work)]
+    assert floors[1] - floors[0] == pytest.approx(gone / SERVERS)
+
+
+def test_an_apply_edge_of_lambdas_is_sent_values_of_all_edges():
+    """GAT whose coefficients Lambdas compute: scores of each edge and of the one to itself, not of each vertex."""
+    config = CONFIG.replace({"model.name": "gat", "model.hidden": "64", "lambda.apply_edge": "lambda"})
+    model, counts = models.build(ModelSpec.of(config, MANIFEST)), Counts.of(MANIFEST)
+    steps = model.program(Lane.TRAIN).steps
+    pc = next(pc for pc, step in enumerate(steps) if step.kind is Kind.AE)
+    n, degree, heads = counts.vertices / INTERVALS, counts.edges / counts.vertices, 8
+    found = work_of(config, model, counts, Speeds())[pc]
+    edges = n * (degree + 1) * heads * 4
+    assert found.down == pytest.approx(edges + n * (8 + heads * 4))
+    assert found.up == pytest.approx(edges + n * (8 + heads * 4))
+    only = work_of(config, model, counts, replace(NOTHING, flop_ns=1.0))[pc]
+    assert only.seconds == 0.0  # it has no weights
+    assert work_of(config, model, counts, replace(NOTHING, copy_ns=1.0))[pc].cut == pytest.approx(edges / 4 * 1e-9)
