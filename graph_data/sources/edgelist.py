@@ -28,7 +28,7 @@ import numpy as np
 from graph_data.census import Block, Census, Numbering, take_census
 from graph_data.sources import columns, ids, textfile, vertexfiles, words
 from graph_data.sources.beside import options_of
-from graph_data.sources.columns import WEIGHTS, Kind
+from graph_data.sources.columns import WEIGHTS, Identity, Kind
 from graph_data.sources.edgetypes import EdgeTypes
 from graph_data.sources.ids import Seen
 from graph_data.sources.randomrows import no_features, random_width
@@ -107,7 +107,7 @@ class EdgeList:
     target: str
     split: str | None
     tables: dict[str, Table]  # of features, labels and split, those that are tables
-    identities: tuple[tuple[int, int, int], ...]  # of the files: they are read more than once
+    identities: tuple[Identity, ...]  # of the files: they are read more than once
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -296,7 +296,7 @@ def _note(files: Sequence[Path], used: Sequence[str], names: Collection[str | No
         layout = textfile.layout(file)
         how += [f"no header: its first line, {textfile.shown(layout)}, is data"] if not layout.has_header else []
         if layout.comments:
-            how.append(f"{counted(layout.comments, 'line')} of comments above")
+            how.append(f"{counted(len(layout.comments), 'line')} of comments above")
         if layout.separator != textfile.promised_separator(file):
             how.append(f"separated by {'blanks' if layout.separator == textfile.BLANKS else repr(layout.separator)}")
     return f"{file.name}{more}: {'; '.join([', '.join(used), *how])}"
@@ -336,7 +336,11 @@ def load(argument: str) -> Graph:
         weight=np.concatenate([np.empty(0), *weight]) if edges.weight else None,
         features=features,
     )
-    return EdgeTypes.read(edges.files, edges.type, edges.num_edge_types).of(graph) if edges.type else graph
+    return (
+        EdgeTypes.read(edges.files, edges.identities, edges.type, edges.num_edge_types).of(graph)
+        if edges.type
+        else graph
+    )
 
 
 def sizes(argument: str) -> Sizes:
@@ -406,12 +410,12 @@ def parse(argument: str) -> EdgeList:
 
 def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str, str]:
     """The columns of source and target: as they are given, by their names, or else the first two."""
-    by_name = {columns.plain(name): name for name in names}
-    pair = next((pair for pair in ENDS if {*pair} <= by_name.keys()), None)
+    pair = _known_ends(names)
     if pair is not None:
-        src, dst = src or by_name[pair[0]], dst or by_name[pair[1]]
+        src, dst = src or names[pair[0]], dst or names[pair[1]]
     said = {src, dst}
     if pair is None and said == {""} and not columns.is_parquet(file):
+        textfile.check_commented(file, _known_ends, (0, 1))
         _check_no_matrix(file, len(names))
     src = src or next((name for name in names if name != dst), "")
     dst = dst or next((name for name in names if name != src), "")
@@ -433,6 +437,12 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
                 f"are source and target, of {named}: src=COLUMN and dst=COLUMN (--src, --dst)"
             )
     return src, dst
+
+
+def _known_ends(names: Sequence[str]) -> tuple[int, int] | None:
+    """Where source and target stand by their names; None if no names tell."""
+    place = {columns.plain(name): i for i, name in enumerate(names)}
+    return next(((place[src], place[dst]) for src, dst in ENDS if {src, dst} <= place.keys()), None)
 
 
 def _check_no_matrix(file: Path, width: int) -> None:

@@ -290,3 +290,24 @@ def test_columns_of_pandas_that_no_number_stands_for_are_refused(pandas):
     twice = pandas.DataFrame(USERS)
     with pytest.raises(DatasetError, match=r"^vertices: Expected unique column names"):
         made(pandas, users=pandas.concat([twice, twice], axis=1))
+
+
+@pytest.mark.parametrize("ends", [{}, {"source": "seller", "target": "buyer"}, {"source": "seller", "target": "when"}])
+def test_columns_exchanged_since_the_training_are_refused_instead_of_turning_edges_round(ends, tmp_path):
+    """Files of these columns are read as the run's were (test_features_as)."""
+    sales = {name: SALES[name] for name in ("seller", "buyer", "when")}
+    users = {name: USERS[name] for name in ("user", "age")}
+    sales["when"] = sales["buyer"]
+    first = prepare(siafu.from_pandas(pa.table(SALES), pa.table(users), **ENDS), tmp_path / "first")
+    turned = siafu.from_pandas(pa.table(sales), pa.table(users), **ends)
+    with pytest.raises(
+        DatasetError,
+        match=r"^frames: its edges go from column 'seller' to '(buyer|when)', those of .*first from 'buyer' to "
+        r"'seller': siafu\.from_pandas\(\.\.\., source='buyer', target='seller'\) makes them alike$",
+    ):
+        prepare(turned, tmp_path / "out", features_as=first.path)
+    again = siafu.from_pandas(pa.table(sales), pa.table(users), **ENDS)
+    found = prepare(again, tmp_path / "again", features_as=first.path)
+    for name in ("in_indptr", "in_indices"):
+        one, other = (np.load(shards.path / "part-000" / f"{name}.npy") for shards in (first, found))
+        np.testing.assert_array_equal(one, other)
