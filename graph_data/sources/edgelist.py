@@ -160,12 +160,27 @@ class EdgeList:
         if found.num_vertices > MAX_VERTICES:
             raise DatasetError(f"{self.name}: {found.num_vertices} vertices, must be <= {MAX_VERTICES}")
         if seen is None:
+            self._check_no_counts(found)
             return found
         named = seen.ids()
         self._check_headers(named)
         if self.how != "text":
             self._check_alike(named)
         return replace(found, ids=named)
+
+    def _check_no_counts(self, found: Census) -> None:
+        """Raises: DatasetError for a first line that counts vertices and edges, as some formats have it: it is no
+        edge, and the number of edges no vertex."""
+        file = self.files[0]
+        if self.num_vertices or len(self.files) > 1 or columns.is_parquet(file) or textfile.has_header(file):
+            return
+        row = textfile.layout(file).rows[0]
+        last = [found.num_vertices - 2, found.num_vertices - 1] if found.ids is None else list(found.ids[-2:])
+        if row == (str(last[0]), str(last[-1])) and last[-1] == found.num_edges - 1:
+            raise DatasetError(
+                f"{file}: its first line, {textfile.shown(textfile.layout(file))}, seems to count vertices and edges: "
+                "leave it out, or put a line of names above it if it is an edge"
+            )
 
     def _ids_of_tables(self, kind: Kind) -> dict[str, Iterator[Array]]:
         """By the first file of each table; several may be one."""
@@ -412,6 +427,13 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
     """The columns of source and target: as they are given, by their names, or else the first two."""
     pair = _known_ends(names)
     if pair is not None:
+        for at in (at for at, given in zip(pair, (src, dst), strict=True) if not given):
+            plain = columns.plain(names[at])
+            if twins := [name for name in names[at + 1 :] if columns.plain(name) == plain]:
+                raise DatasetError(
+                    f"{file}: columns {names[at]!r} and {twins[0]!r} may both be an end of its edges: src=COLUMN and "
+                    "dst=COLUMN (--src, --dst) say which are"
+                )
         src, dst = src or names[pair[0]], dst or names[pair[1]]
     said = {src, dst}
     if pair is None and said == {""} and not columns.is_parquet(file):
@@ -441,7 +463,7 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
 
 def _known_ends(names: Sequence[str]) -> tuple[int, int] | None:
     """Where source and target stand by their names; None if no names tell."""
-    place = {columns.plain(name): i for i, name in enumerate(names)}
+    place = {columns.plain(name): i for i, name in reversed([*enumerate(names)])}  # of two alike, the first
     return next(((place[src], place[dst]) for src, dst in ENDS if {src, dst} <= place.keys()), None)
 
 

@@ -97,8 +97,10 @@ KINDS = re.compile(
     r"u?int(eger)?\d*|(big|small)int|long|float\d*|double|real|decimal|num(ber|eric)?|str(ing)?|text|(var)?char(\(\d+\))?|bool(ean)?"
     r"|date|time|datetime|timestamp|object|category|categorical|factor|uuid|key|(primary|foreign) key|[-–—./]?"
 )
+RULE = re.compile(r":?(-{2,}|={2,}|_{2,}):?")
 
-#: What a file of another kind begins with, and what to do with it.
+MUST_BE_TABLE = "is {}, no table: must be a line for each row, as in CSV"
+#: What a file of another kind begins with, in capitals or not, and what to do with it.
 FOREIGN = {
     b"PAR1": "is a Parquet file: call it .parquet",
     b"\x1f\x8b": "is compressed by gzip: call it {name}.gz",
@@ -107,6 +109,16 @@ FOREIGN = {
     b"\xfd7zXZ": "is compressed by xz: unpack it, or compress it by gzip and call it {name}.gz",
     b"\x28\xb5\x2f\xfd": "is compressed by zstd: unpack it, or compress it by gzip and call it {name}.gz",
     b"version https://git-lfs": "is a pointer of git LFS, not the file: git lfs pull fetches it",
+    b"%%MatrixMarket": "is a MatrixMarket file, whose first line of numbers is no edge: call it .mtx",
+    b"*Vertices": MUST_BE_TABLE.format("a Pajek file"),
+    b"graph [": MUST_BE_TABLE.format("GML"),
+    b"<?xml": MUST_BE_TABLE.format("XML"),
+    b"<graphml": MUST_BE_TABLE.format("XML"),
+    b"<!doctype": MUST_BE_TABLE.format("a web page, perhaps instead of the file that was asked for"),
+    b"<html": MUST_BE_TABLE.format("a web page, perhaps instead of the file that was asked for"),
+    b"{": MUST_BE_TABLE.format("JSON"),
+    b"[{": MUST_BE_TABLE.format("JSON"),
+    b"\xff\xfe\0\0": "is UTF-32, must be UTF-8",
     b"\xff\xfe": "is UTF-16, must be UTF-8",
     b"\xfe\xff": "is UTF-16, must be UTF-8",
 }
@@ -282,6 +294,8 @@ def column_names(file: Path) -> list[str]:
     if twice := next((name for name, count in Counter(found.names).items() if name and count > 1), ""):
         raise DatasetError(f"{file}: has two columns {twice!r}")
     body = found.rows[1:]
+    if found.has_header and body and _is_rule(body[0]):
+        raise DatasetError(f"{file}: its second line, {found.separator.join(body[0])!r}, is no data: leave it out")
     if found.has_header and len(body) > 2 and _says_kinds(body[0]) and not any(map(_says_kinds, body[1:])):
         raise DatasetError(
             f"{file}: its second line, {found.separator.join(found.rows[1])!r}, says what columns are of, and "
@@ -303,6 +317,12 @@ def check_commented(file: Path, place: Callable[[Sequence[str]], Sequence[int] |
             f"{file}: its comment {line!r} seems to name the columns: leave out the {line[0]!r} if it does, the line "
             "if it does not"
         )
+
+
+def _is_rule(row: Sequence[str]) -> bool:
+    """Whether it is drawn below names, as in Markdown: |---|:--:|"""
+    drawn = [field.strip() for field in row if field.strip()]
+    return bool(drawn) and all(map(RULE.fullmatch, drawn))
 
 
 def _says_kinds(row: Sequence[str]) -> bool:
@@ -397,8 +417,9 @@ def _head(file: Path) -> bytes:
         raise DatasetError(f"{file}: is not compressed by gzip: call it {file.name.removesuffix('.gz')}") from None
     except (OSError, EOFError, zlib.error) as error:
         raise DatasetError(f"{file}: not readable ({first_line_of(error)})") from None
+    begin = head[:64].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     for magic, advice in FOREIGN.items():
-        if head.startswith(magic):
+        if head.startswith(magic) or begin.startswith(magic.lower()):
             raise DatasetError(f"{file}: {advice.format(name=file.name)}")
     if b"\r" in head and b"\n" not in head:
         raise DatasetError(f"{file}: {LONE_CR}")

@@ -200,6 +200,10 @@ def _id_of(file: Path, names: Sequence[str]) -> str:
     known = [name for name in names if columns.plain(name) in IDS]
     if len(known) == 1:
         return known[0]
+    if known and names[0] not in known:
+        raise DatasetError(
+            f"{file}: columns {known[0]!r} and {known[1]!r} may both be the id: id=COLUMN (--id) says which is"
+        )
     if columns.is_nameless(names[0]):
         others = ", ".join(name for name in names if not columns.is_nameless(name))
         raise DatasetError(

@@ -936,3 +936,49 @@ def test_statistics_of_a_column_with_a_dot_are_not_those_of_a_leaf_of_that_path(
     assert load("features=random:2&src=a.b&dst=c", "e.parquet").ids.tolist() == [1, 2, 3]
     pa.parquet.write_table(pa.table(ends), "e.parquet")
     assert columns.bounds(Path("e.parquet"), "a.b") == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"source":1,"target":2}\n{"source":2,"target":3}\n', "is JSON, no table"),
+        ('[{"source":1,"target":2},\n{"source":2,"target":3}]\n', "is JSON, no table"),
+        ("<?xml version='1.0'?>\n<edge a='1,2'/>\n", "is XML, no table"),
+        ("\n <!DOCTYPE html>\n<html>\n", "is a web page, perhaps instead of the file that was asked for, no table"),
+        (
+            "%%MatrixMarket matrix coordinate real general\n3 3 2\n1 2 1\n2 3 1\n",
+            "is a MatrixMarket file, .*call it .mtx",
+        ),
+        ("*Vertices 2\n1 2\n*Arcs\n1 2\n", "is a Pajek file, no table"),
+        ("graph [\n directed 1\n", "is GML, no table"),
+        ("source|target\n---|:---:\n1|2\n", r"its second line, '---\|:---:', is no data: leave it out"),
+        ("| source | target |\n|---|---|\n| a | b |\n", r"its second line, '\|---\|---\|', is no data: leave it out"),
+        ("3 4\n1 2\n2 3\n3 1\n1 3\n", "its first line, '3 4', seems to count vertices and edges: leave it out"),
+        ("3 4\n0 1\n1 2\n2 0\n0 2\n", "its first line, '3 4', seems to count vertices and edges: leave it out"),
+    ],
+)
+def test_lines_of_other_formats_do_not_become_edges(text, words):
+    """The numbers of rows, columns and edges were an edge, and so was the rule below the names of Markdown."""
+    Path("e.csv").write_text(text)
+    refused(rf"^e\.csv: {words}", "features=random:2")
+
+
+def test_a_first_edge_that_only_looks_like_counts_is_read():
+    for rows in ("4 3\n3 2\n2 1\n1 0\n", "3 4\n1 2\n2 3\n", "0 3\n0 1\n0 2\n1 2\n"):
+        Path("e.txt").write_text(rows)
+        assert load("features=random:2", "e.txt").num_edges == rows.count("\n")
+
+
+@pytest.mark.parametrize(("name", "other"), [("source", "Source"), ("target", "Tar-get")])
+def test_two_columns_that_may_both_be_an_end_are_refused_unless_told(name, other):
+    rest = "target" if name == "source" else "source"
+    Path("e.csv").write_text(f"{name},{other},{rest}\n1,9,2\n2,9,3\n")
+    refused(rf"^e\.csv: columns '{name}' and '{other}' may both be an end of its edges", "features=random:2")
+    told = {"source": "source", "target": "target"} | {name: other}
+    assert 9 in load(f"features=random:2&src={told['source']}&dst={told['target']}").ids
+
+
+def test_two_columns_that_may_both_be_the_id_are_refused_where_neither_is_the_first():
+    Path("u.csv").write_text("x,id,node\n7,1,1\n8,2,2\n9,3,3\n6,4,4\n")
+    refused(r"^u\.csv: columns 'id' and 'node' may both be the id: id=COLUMN \(--id\) says which is$", "features=u.csv")
+    assert load("features=u.csv%23x&id=id").features[:, 0].tolist() == [7, 8, 9, 6]
