@@ -175,8 +175,9 @@ class EdgeList:
         if self.num_vertices or len(self.files) > 1 or columns.is_parquet(file) or textfile.has_header(file):
             return
         row = textfile.layout(file).rows[0]
-        last = [found.num_vertices - 2, found.num_vertices - 1] if found.ids is None else list(found.ids[-2:])
-        if row == (str(last[0]), str(last[-1])) and last[-1] == found.num_edges - 1:
+        top = found.num_vertices - 1
+        last, least = (top, top - 1) if found.ids is None else (int(found.ids[top]), int(found.ids[max(0, top - 1)]))
+        if row == (str(least), str(last)) and last == found.num_edges - 1:
             raise DatasetError(
                 f"{file}: its first line, {textfile.shown(textfile.layout(file))}, seems to count vertices and edges: "
                 "leave it out, or put a line of names above it if it is an edge"
