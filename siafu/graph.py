@@ -147,7 +147,8 @@ def stored_labels(labels: Array) -> Array:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _check_edges(graph: Graph) -> None:
+def check_edges(graph: Graph) -> None:
+    """Raises: DatasetError if edges, their types or weights are malformed."""
     n = graph.num_vertices
     if n < 1:
         raise DatasetError(f"{graph.name}: {n} vertices, must be >= 1")
@@ -192,7 +193,7 @@ def _check_edge_types(graph: Graph) -> None:
 
 def check(graph: Graph) -> None:
     """Raises: DatasetError if edges, labels or splits are malformed. The features are not looked at."""
-    _check_edges(graph)
+    check_edges(graph)
     check_vertices(graph)
 
 
