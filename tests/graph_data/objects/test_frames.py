@@ -311,3 +311,25 @@ def test_columns_exchanged_since_the_training_are_refused_instead_of_turning_edg
     for name in ("in_indptr", "in_indices"):
         one, other = (np.load(shards.path / "part-000" / f"{name}.npy") for shards in (first, found))
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("what", ["label", "features"])
+def test_periods_and_durations_are_no_words(what):
+    """A month was a class called 600, the months since 1970; a second one of 1000000."""
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    edges = pa.table({"source": [1, 2], "target": [2, 1]})
+    for values in (pd.period_range("2020-01", periods=2, freq="M"), pd.to_timedelta([1, 2], "s")):
+        vertices = pd.DataFrame({"id": [1, 2], "x": [1.0, 2.0], "when": values})
+        chosen = {"label": "when", "features": "x"} if what == "label" else {"features": "when:onehot"}
+        with pytest.raises(
+            DatasetError, match=r"^vertices: column 'when' is .*, must be (a word|numbers).*: as text, periods and"
+        ):
+            siafu.from_pandas(edges, vertices, **chosen)
+
+
+def test_names_of_columns_may_be_texts_and_numbers():
+    """Where warnings are errors, pyarrow's was one."""
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    edges = pa.table({"source": [1, 2], "target": [2, 1]})
+    graph = siafu.from_pandas(edges, pd.DataFrame({"id": [1, 2], 7: [5.0, 6.0]}))
+    assert graph.features[:, 0].tolist() == [5, 6]
