@@ -115,8 +115,8 @@ def _add_tables(seen: _Seen, tables: Mapping[str, Iterable[Array]]) -> dict[str,
 def _check(name: str, first: int, num_vertices: int | None, src: Array, dst: Array, weight: Array | None) -> None:
     for ids in (src, dst) if num_vertices and len(src) else ():
         assert num_vertices
-        if ids.max() >= num_vertices:
-            row = int(np.argmax(ids >= num_vertices))
+        if ids.max() >= num_vertices or ids.min() < 0:
+            row = int(np.argmax((ids < 0) | (ids >= num_vertices)))
             raise DatasetError(f"{name}: row {first + row}: vertex {ids[row]}, must be in 0..{num_vertices - 1}")
     if weight is not None:
         with np.errstate(over="ignore", under="ignore"):

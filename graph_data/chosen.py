@@ -5,7 +5,8 @@
    is 0 in all columns, as a missing value is, and a note counts them: a new brand must not stop a prediction.
    A category that the new table does not have is a column of zeros.
 3. Source, target and id are the run's columns wherever they stand, in a table that has columns of these names: of an
-   edge whose ends are exchanged, a directed graph has the opposite.
+   edge whose ends are exchanged, a directed graph has the opposite. A graph in memory is refused if its columns are
+   exchanged.
 """
 
 from __future__ import annotations
@@ -72,6 +73,17 @@ def _ends_and_id(run: str | Path, edges: str, features: str, given: Mapping[str,
         and name not in (given.get("src"), given.get("dst"))
         and name in columns.column_names(columns.files_of(path)[0])
     }
+
+
+def check_ends(graph: Graph, run: str | Path) -> None:
+    """Rule 3 of a graph in memory, whose columns were chosen before. Raises: DatasetError if a column is one end of its
+    edges and the other end of the run's."""
+    ours, theirs = (names.get(END_COLUMNS, ()) for names in (read_names(Path(run)), graph.names))
+    if ours and theirs and (ours[0] == theirs[1] or ours[1] == theirs[0]):
+        raise DatasetError(
+            f"{graph.name}: its edges go from column {theirs[0]!r} to {theirs[1]!r}, those of {run} from {ours[0]!r} "
+            f"to {ours[1]!r}: siafu.from_pandas(..., source={ours[0]!r}, target={ours[1]!r}) makes them alike"
+        )
 
 
 def aligned(graph: Graph, run: str) -> Graph:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graph_data.choice import choose_order
-from graph_data.chosen import as_read
+from graph_data.chosen import as_read, check_ends
 from graph_data.counts import check_labels_met, counts_of
 from graph_data.cut import shards_of
 from graph_data.estimate import Estimate, estimate_of
@@ -113,7 +113,12 @@ def found_in(source: Any) -> Source | Graph:
 
 
 def _as_read(source: Any, options: Options) -> Any:
-    """The source with the columns of features that ``features_as`` was made of, where it is a name without any."""
+    """The source with the columns that ``features_as`` was made of, where it is a name without any.
+
+    Raises: DatasetError for a graph in memory whose edges go the other way.
+    """
+    if isinstance(source, Graph) and options.features_as:
+        check_ends(source, options.features_as)
     if not options.features_as or not isinstance(source, str | os.PathLike):
         return source
     return as_read(os.fspath(source), resolve(os.fspath(source)), options.features_as)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from siafu.errors import DatasetError
-from siafu.graph import check_told
+from siafu.graph import check_told, kept_numbers
 from siafu.sparse import Array
 
 TARGETS = ("auto", "classes", "labels", "numbers")
@@ -27,8 +27,7 @@ def labels_as(labels: Array, target: str, name: str) -> Array:
         check_told(labels, name)
         return labels
     if target == "numbers":
-        with np.errstate(over="ignore"):  # what is infinite then is refused by the check of the graph
-            return labels.astype(np.float32)
+        return kept_numbers(labels, name)
     unknown = np.isnan(labels) if labels.dtype.kind == "f" else labels == -1
     known = np.where(unknown, -1, labels)
     if target == "classes" and labels.ndim == 2:

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from siafu import __version__, streams
 from siafu.errors import ConfigError, GnnError
 from siafu.parser import VERBS as OTHER_VERBS
-from siafu.parser import Parser, meant_flag, meant_verb, meant_word
+from siafu.parser import Parser, empty_argument, meant_flag, meant_verb, meant_word
 
 #: verb -> (module that has ``add_arguments(parser)`` and ``main(args) -> int``, what the verb does)
 VERBS = {
@@ -223,6 +223,8 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
         parser.print_help(sys.stderr)
         parser.exit(2)
     verb = verbs[args.verb]
+    if program.name == SIAFU.name and (flag := empty_argument(argv, verb)) is not None:
+        verb.error(f"{flag or 'an argument'} is empty: a shell variable that is not set?")
     # At its first word argparse takes every positional that may be missing for missing;
     # words after a flag are left over.
     for action in verb._actions:

@@ -5,6 +5,7 @@ A matrix may be larger than memory: ``Matrix`` is all that is asked of a dense o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,8 @@ import numpy as np
 from siafu.errors import ConfigError, DatasetError
 from siafu.npy import mapped
 from siafu.sparse import Array, Rows, SparseRows
+
+log = logging.getLogger(__name__)
 
 FEATURE_NORMS = ("none", "row", "standard")
 STANDARD = "standard.npy"  # beside shards, and of a run: what ``standard`` took from features
@@ -151,21 +154,44 @@ def checked(features: Rows, num_vertices: int, name: str) -> Rows:
     return features
 
 
-def rounded_away(low: Array, high: Array) -> Array:
-    """Of columns [F] between these values, which have fewer than FEW_STEPS of float32 between them: a time in seconds
-    since 1970 has steps of 128 there."""
-    steps = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
-    found: Array = (high > low) & (high - low < FEW_STEPS * steps)
-    return found
+class Extent:
+    """The least and the largest value of each column of numbers that become float32, which may round differences away:
+    of a time in seconds since 1970 it has steps of 128."""
+
+    def __init__(self, width: int) -> None:
+        self._low, self._high = np.full(width, np.inf), np.full(width, -np.inf)  # [F]
+
+    def see(self, block: Array) -> None:
+        """[n, F], perhaps with NaN where a value is unknown."""
+        if len(block):
+            self._low = np.fmin(self._low, np.fmin.reduce(block, axis=0))
+            self._high = np.fmax(self._high, np.fmax.reduce(block, axis=0))
+
+    def warn(self, what: Callable[[int], str]) -> None:
+        """Of the first column with fewer than FEW_STEPS of float32 between its values. ``what`` names a column."""
+        low, high = self._low, self._high
+        with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is refused elsewhere
+            steps = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
+            lost = np.flatnonzero((high > low) & (high - low < FEW_STEPS * steps))
+        if lost.size:
+            i = int(lost[0])
+            log.warning(
+                "%s is between %.12g and %.12g, where float32 has steps of %g: subtract %.12g from it",
+                what(i),
+                low[i],
+                high[i],
+                steps[i],
+                low[i],
+            )
 
 
-def steps_warning(name: str, column: object, low: float, high: float) -> str:
-    """What is said of such a column."""
-    step = np.spacing(np.float32(max(abs(low), abs(high))))
-    return (
-        f"{name}: feature {column!r} is between {low:.12g} and {high:.12g}, where float32 has steps of {step:g}: "
-        f"subtract {low:.12g} from it"
-    )
+def warn_of_steps(values: Rows, what: Callable[[int], str]) -> None:
+    """The same of an array [N, F] in memory, unless it is of numbers that stay as they are, or sparse."""
+    if not isinstance(values, SparseRows) and values.dtype not in KEPT_DTYPES:
+        extent = Extent(values.shape[1])
+        for _, block in blocks(values):
+            extent.see(block)
+        extent.warn(what)
 
 
 def _not_finite(name: str, vertex: int, column: int, value: float) -> str:

@@ -6,14 +6,14 @@ An edge ``src -> dst`` means that ``dst`` gathers from ``src``. Nothing behind `
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from siafu.errors import DatasetError
-from siafu.features import KEPT_DTYPES, check_norm, checked, normalised, rounded_away, steps_warning
+from siafu.features import check_norm, checked, normalised, warn_of_steps
 from siafu.sparse import Array, Rows
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ def tidy(graph: Graph, directed: bool = False, feature_norm: str = "none") -> Gr
     check_norm(feature_norm)
     check(graph)
     features = checked(graph.features, graph.num_vertices, graph.name)
-    _warn_of_steps(graph.features, graph.name)
+    warn_of_steps(graph.features, lambda column: f"{graph.name}: feature {column}")
     src, dst, weight, edge_type = _tidy_edges(graph, directed)
     return replace(
         graph,
@@ -125,7 +125,18 @@ def kept_labels(graph: Graph) -> Array:
     if graph.target == "labels":
         unknown = graph.labels.dtype.kind == "i" and (graph.labels < 0).any()
         return graph.labels.astype(np.int8 if unknown else np.uint8, copy=False)
-    return graph.labels.astype(np.int64 if graph.target == "classes" else np.float32, copy=False)
+    if graph.target == "numbers":
+        return kept_numbers(graph.labels, graph.name)
+    return graph.labels.astype(np.int64, copy=False)
+
+
+def kept_numbers(labels: Array, name: str, columns: Sequence[str] = ()) -> Array:
+    """Labels [N] or [N, C] that are numbers, as float32. Warns where that rounds their differences away."""
+    warn_of_steps(
+        labels.reshape(len(labels), -1), lambda i: f"{name}: label {columns[i]!r}" if columns else f"{name}: label {i}"
+    )
+    with np.errstate(over="ignore"):  # what is infinite then is refused by the check of the graph
+        return labels.astype(np.float32, copy=False)
 
 
 def stored_labels(labels: Array) -> Array:
@@ -136,7 +147,8 @@ def stored_labels(labels: Array) -> Array:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _check_edges(graph: Graph) -> None:
+def check_edges(graph: Graph) -> None:
+    """Raises: DatasetError if edges, their types or weights are malformed."""
     n = graph.num_vertices
     if n < 1:
         raise DatasetError(f"{graph.name}: {n} vertices, must be >= 1")
@@ -181,7 +193,7 @@ def _check_edge_types(graph: Graph) -> None:
 
 def check(graph: Graph) -> None:
     """Raises: DatasetError if edges, labels or splits are malformed. The features are not looked at."""
-    _check_edges(graph)
+    check_edges(graph)
     check_vertices(graph)
 
 
@@ -236,14 +248,6 @@ def _check_numbers(graph: Graph) -> None:
             f"{graph.name}: vertex {v} has label {labels[infinite][0]}, must be a finite float32, "
             "or NaN where it is unknown"
         )
-
-
-def _warn_of_steps(features: Rows, name: str) -> None:
-    """Where float32 has rounded the differences within a column away."""
-    if isinstance(features, np.ndarray) and features.dtype not in KEPT_DTYPES and features.size:
-        low, high = (found.astype(np.float64) for found in (features.min(axis=0), features.max(axis=0)))
-        if (lost := np.flatnonzero(rounded_away(low, high))).size:
-            log.warning("%s", steps_warning(name, int(lost[0]), low[lost[0]], high[lost[0]]))
 
 
 def zero_and_one(labels: Array) -> bool:

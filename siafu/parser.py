@@ -181,6 +181,19 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     return _Help(prog, max_help_position=36, width=width)
 
 
+def empty_argument(argv: Sequence[str], parser: argparse.ArgumentParser) -> str | None:
+    """The flag that was given an empty value, "" if it is no flag's; None if there is none. The default would be taken
+    instead: of --graph "$NEW" the graph of the run."""
+    for before, word in zip(("", *argv), argv, strict=False):
+        flag, equals, value = word.partition("=")
+        if flag.startswith("--") and equals and not value:
+            return flag
+        if not word:
+            takes = before in parser._option_string_actions and parser._option_string_actions[before].nargs != 0
+            return before if takes else ""
+    return None
+
+
 def meant_flag(flag: str, known: Sequence[str]) -> str:
     """What may have been meant by a flag that there is not, as the end of a sentence; "" if nobody knows."""
     word = flag.lstrip("-").replace("_", "-").lower()

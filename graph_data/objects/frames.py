@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -147,7 +148,9 @@ def _written(frame: Any, what: str, folder: str, id_column: str) -> str:
     try:
         table = table.collect() if isinstance(table, narwhals.LazyFrame) else table
         with_index = _with_index(narwhals, table, what, id_column)
-        arrow("pyarrow.parquet").write_table(_as_arrow(narwhals, with_index), file)
+        with warnings.catch_warnings():  # that numbers among the names become texts: names of columns are texts here
+            warnings.filterwarnings("ignore", "The DataFrame has column names of mixed type")
+            arrow("pyarrow.parquet").write_table(_as_arrow(narwhals, with_index), file)
     except (pa.ArrowException, ValueError) as error:  # narwhals' own errors are ValueErrors
         raise DatasetError(f"{what}: is no table that can be read: {_of_column(error)}") from None
     return file

@@ -32,6 +32,7 @@ LISTED = (*PARQUET, *(ending for ending in TEXT if ending.startswith((".csv", ".
 PARQUET_BUFFER_BYTES = 1 << 20  # read ahead per column: row groups may be larger than memory
 PACKED = (".zip", ".bz2", ".xz", ".zst", ".7z", ".rar", ".tar", ".tgz", ".gz", ".lz4")
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+Identity = tuple[int, int, int]  # of a file, as ``identity`` has it
 LARGEST_ID = 2**63 - 1
 EPOCHS = (631_152_000, 2_208_988_800)  # seconds from 1970 to 1990, and to 2040
 
@@ -152,13 +153,13 @@ def why_unknown(name: str, endings: Sequence[str] = SUFFIXES) -> str:
     return ""
 
 
-def identity(file: Path) -> tuple[int, int, int]:
+def identity(file: Path) -> Identity:
     """Inode, bytes and time of the last change: different once the file is written to, or replaced."""
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def check_unchanged(file: Path, before: tuple[int, int, int]) -> None:
+def check_unchanged(file: Path, before: Identity) -> None:
     """Raises: DatasetError for a file that is no longer as it was: an id that came since has no number."""
     if not file.exists() or identity(file) != before:
         raise DatasetError(f"{file}: changed while it was read: start again once nothing writes to it")
@@ -319,7 +320,7 @@ def bounds(file: Path, column: str) -> tuple[int, int] | None:
         if column not in parquet.schema_arrow.names:
             return None
         leaves = [parquet.schema.column(i).path for i in range(len(parquet.schema))]  # a struct has several
-        if column not in leaves:
+        if leaves.count(column) != 1:  # column a.b and leaf b of struct a have one path
             return None
         place = leaves.index(column)
         groups = (parquet.metadata.row_group(i).column(place).statistics for i in range(parquet.num_row_groups))

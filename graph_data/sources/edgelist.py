@@ -28,7 +28,7 @@ import numpy as np
 from graph_data.census import Block, Census, Numbering, take_census
 from graph_data.sources import columns, ids, textfile, vertexfiles, words
 from graph_data.sources.beside import options_of
-from graph_data.sources.columns import WEIGHTS, Kind
+from graph_data.sources.columns import WEIGHTS, Identity, Kind
 from graph_data.sources.edgetypes import EdgeTypes
 from graph_data.sources.ids import Seen
 from graph_data.sources.randomrows import no_features, random_width
@@ -107,7 +107,7 @@ class EdgeList:
     target: str
     split: str | None
     tables: dict[str, Table]  # of features, labels and split, those that are tables
-    identities: tuple[tuple[int, int, int], ...]  # of the files: they are read more than once
+    identities: tuple[Identity, ...]  # of the files: they are read more than once
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -160,12 +160,28 @@ class EdgeList:
         if found.num_vertices > MAX_VERTICES:
             raise DatasetError(f"{self.name}: {found.num_vertices} vertices, must be <= {MAX_VERTICES}")
         if seen is None:
+            self._check_no_counts(found)
             return found
         named = seen.ids()
         self._check_headers(named)
         if self.how != "text":
             self._check_alike(named)
         return replace(found, ids=named)
+
+    def _check_no_counts(self, found: Census) -> None:
+        """Raises: DatasetError for a first line that counts vertices and edges, as some formats have it: it is no
+        edge, and the number of edges no vertex."""
+        file = self.files[0]
+        if self.num_vertices or len(self.files) > 1 or columns.is_parquet(file) or textfile.has_header(file):
+            return
+        row = textfile.layout(file).rows[0]
+        top = found.num_vertices - 1
+        last, least = (top, top - 1) if found.ids is None else (int(found.ids[top]), int(found.ids[max(0, top - 1)]))
+        if row == (str(least), str(last)) and last == found.num_edges - 1:
+            raise DatasetError(
+                f"{file}: its first line, {textfile.shown(textfile.layout(file))}, seems to count vertices and edges: "
+                "leave it out, or put a line of names above it if it is an edge"
+            )
 
     def _ids_of_tables(self, kind: Kind) -> dict[str, Iterator[Array]]:
         """By the first file of each table; several may be one."""
@@ -296,7 +312,7 @@ def _note(files: Sequence[Path], used: Sequence[str], names: Collection[str | No
         layout = textfile.layout(file)
         how += [f"no header: its first line, {textfile.shown(layout)}, is data"] if not layout.has_header else []
         if layout.comments:
-            how.append(f"{counted(layout.comments, 'line')} of comments above")
+            how.append(f"{counted(len(layout.comments), 'line')} of comments above")
         if layout.separator != textfile.promised_separator(file):
             how.append(f"separated by {'blanks' if layout.separator == textfile.BLANKS else repr(layout.separator)}")
     return f"{file.name}{more}: {'; '.join([', '.join(used), *how])}"
@@ -336,7 +352,11 @@ def load(argument: str) -> Graph:
         weight=np.concatenate([np.empty(0), *weight]) if edges.weight else None,
         features=features,
     )
-    return EdgeTypes.read(edges.files, edges.type, edges.num_edge_types).of(graph) if edges.type else graph
+    return (
+        EdgeTypes.read(edges.files, edges.identities, edges.type, edges.num_edge_types).of(graph)
+        if edges.type
+        else graph
+    )
 
 
 def sizes(argument: str) -> Sizes:
@@ -406,12 +426,19 @@ def parse(argument: str) -> EdgeList:
 
 def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str, str]:
     """The columns of source and target: as they are given, by their names, or else the first two."""
-    by_name = {columns.plain(name): name for name in names}
-    pair = next((pair for pair in ENDS if {*pair} <= by_name.keys()), None)
+    pair = _known_ends(names)
     if pair is not None:
-        src, dst = src or by_name[pair[0]], dst or by_name[pair[1]]
+        for at in (at for at, given in zip(pair, (src, dst), strict=True) if not given):
+            plain = columns.plain(names[at])
+            if twins := [name for name in names[at + 1 :] if columns.plain(name) == plain]:
+                raise DatasetError(
+                    f"{file}: columns {names[at]!r} and {twins[0]!r} may both be an end of its edges: src=COLUMN and "
+                    "dst=COLUMN (--src, --dst) say which are"
+                )
+        src, dst = src or names[pair[0]], dst or names[pair[1]]
     said = {src, dst}
     if pair is None and said == {""} and not columns.is_parquet(file):
+        textfile.check_commented(file, _known_ends, (0, 1))
         _check_no_matrix(file, len(names))
     src = src or next((name for name in names if name != dst), "")
     dst = dst or next((name for name in names if name != src), "")
@@ -433,6 +460,12 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
                 f"are source and target, of {named}: src=COLUMN and dst=COLUMN (--src, --dst)"
             )
     return src, dst
+
+
+def _known_ends(names: Sequence[str]) -> tuple[int, int] | None:
+    """Where source and target stand by their names; None if no names tell."""
+    place = {columns.plain(name): i for i, name in reversed([*enumerate(names)])}  # of two alike, the first
+    return next(((place[src], place[dst]) for src, dst in ENDS if {src, dst} <= place.keys()), None)
 
 
 def _check_no_matrix(file: Path, width: int) -> None:

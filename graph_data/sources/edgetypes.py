@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from graph_data.sources import columns, words
+from graph_data.sources.columns import Identity
 from graph_data.sources.ids import check_alike
 from siafu.errors import DatasetError
 from siafu.graph import MAX_EDGE_TYPES, Graph
@@ -28,11 +29,14 @@ class EdgeTypes:
     count: int
 
     @classmethod
-    def read(cls, files: Sequence[Path], column: str, count: int | None = None) -> EdgeTypes:
-        """``count``: of types that are 0..count-1 as they stand; None: they are numbered anew.
+    def read(
+        cls, files: Sequence[Path], identities: Sequence[Identity], column: str, count: int | None = None
+    ) -> EdgeTypes:
+        """``identities`` of the files as edges were read. ``count``: of types that are 0..count-1 as they stand; None:
+        they are numbered anew.
 
         Raises: DatasetError for a type that is missing, neither word nor integer, or
-        beyond ``count``; for too many types.
+        beyond ``count``; for too many types; for a file that has changed.
         """
         wordy = words.is_words(files[0], column)
         if count is not None:
@@ -40,14 +44,14 @@ class EdgeTypes:
                 raise DatasetError(
                     f"{files[0]}: column {column!r} is of words, which are counted: num_edge_types is for integers"
                 )
-            return cls(_read(files, column, _below(count)).astype(np.uint16), (), count)
+            return cls(_read(files, identities, column, _below(count)).astype(np.uint16), (), count)
         if wordy:
             vocabulary = words.Vocabulary("a word: every edge has a type", optional=False)
-            number, names = vocabulary.sorted(_read(files, column, vocabulary.kind))
+            number, names = vocabulary.sorted(_read(files, identities, column, vocabulary.kind))
             check_alike(names, f"{files[0]}: column {column!r}: types of edges")
         else:
             values, number = np.unique(
-                _read(files, column, columns.ids(hint=", as the first one is")), return_inverse=True
+                _read(files, identities, column, columns.ids(hint=", as the first one is")), return_inverse=True
             )
             names = () if np.array_equal(values, np.arange(len(values))) else tuple(map(str, values.tolist()))
         count = len(names) or int(number.max(initial=0)) + 1
@@ -75,7 +79,10 @@ def _below(count: int) -> columns.Kind:
     return columns.Kind(integers.text, integers.must, read)
 
 
-def _read(files: Sequence[Path], column: str, kind: columns.Kind) -> Array:
-    return np.concatenate(
-        [np.empty(0, np.int64), *(found for file in files for (found,) in columns.blocks(file, [column], ROWS, [kind]))]
-    )
+def _read(files: Sequence[Path], identities: Sequence[Identity], column: str, kind: columns.Kind) -> Array:
+    blocks = [np.empty(0, np.int64)]
+    for file, before in zip(files, identities, strict=True):
+        for (found,) in columns.blocks(file, [column], ROWS, [kind]):
+            blocks.append(found)
+        columns.check_unchanged(file, before)
+    return np.concatenate(blocks)

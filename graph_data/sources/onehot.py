@@ -89,4 +89,5 @@ def _category(word: str) -> str:
         date, clock, utc = time.groups()
         return date if clock == "00:00:00" and not utc else f"{date} {clock}{'Z' if utc else ''}"
     whole = WHOLE.fullmatch(text)
-    return whole[1] if whole else text
+    number = whole[1] if whole else text
+    return "0" if number == "-0" else number

@@ -13,7 +13,7 @@ import mmap
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -31,7 +31,8 @@ TEXT = {
 }
 SEPARATORS = (",", ";", "\t", "|", BLANKS)
 COMMENTS = ("#", "%")  # what a line above the header begins with, if it is none
-EXCELS = re.compile(r"sep=.")  # a first line that tells Excel the separator
+EXCELS = re.compile(r"sep=(.)")  # a first line that tells Excel the separator
+NAME = re.compile(r"[^\W\d][\w.-]*")  # of a column, in a comment
 BLOCK_BYTES = 4 << 20
 HEAD_BYTES = 1 << 16
 HEAD_LINES = 4  # at least, of a longer file
@@ -96,8 +97,10 @@ KINDS = re.compile(
     r"u?int(eger)?\d*|(big|small)int|long|float\d*|double|real|decimal|num(ber|eric)?|str(ing)?|text|(var)?char(\(\d+\))?|bool(ean)?"
     r"|date|time|datetime|timestamp|object|category|categorical|factor|uuid|key|(primary|foreign) key|[-–—./]?"
 )
+RULE = re.compile(r":?(-{2,}|={2,}|_{2,}):?")
 
-#: What a file of another kind begins with, and what to do with it.
+MUST_BE_TABLE = "is {}, no table: must be a line for each row, as in CSV"
+#: What a file of another kind begins with, in capitals or not, and what to do with it.
 FOREIGN = {
     b"PAR1": "is a Parquet file: call it .parquet",
     b"\x1f\x8b": "is compressed by gzip: call it {name}.gz",
@@ -106,6 +109,16 @@ FOREIGN = {
     b"\xfd7zXZ": "is compressed by xz: unpack it, or compress it by gzip and call it {name}.gz",
     b"\x28\xb5\x2f\xfd": "is compressed by zstd: unpack it, or compress it by gzip and call it {name}.gz",
     b"version https://git-lfs": "is a pointer of git LFS, not the file: git lfs pull fetches it",
+    b"%%MatrixMarket": "is a MatrixMarket file, whose first line of numbers is no edge: call it .mtx",
+    b"*Vertices": MUST_BE_TABLE.format("a Pajek file"),
+    b"graph [": MUST_BE_TABLE.format("GML"),
+    b"<?xml": MUST_BE_TABLE.format("XML"),
+    b"<graphml": MUST_BE_TABLE.format("XML"),
+    b"<!doctype": MUST_BE_TABLE.format("a web page, perhaps instead of the file that was asked for"),
+    b"<html": MUST_BE_TABLE.format("a web page, perhaps instead of the file that was asked for"),
+    b"{": MUST_BE_TABLE.format("JSON"),
+    b"[{": MUST_BE_TABLE.format("JSON"),
+    b"\xff\xfe\0\0": "is UTF-32, must be UTF-8",
     b"\xff\xfe": "is UTF-16, must be UTF-8",
     b"\xfe\xff": "is UTF-16, must be UTF-8",
 }
@@ -123,7 +136,7 @@ class Layout:
     """How a file is written."""
 
     separator: str
-    comments: int  # lines above the header
+    comments: tuple[str, ...]  # lines above the header
     has_header: bool
     rows: tuple[tuple[str, ...], ...]  # those that are whole in the head of the file, as they stand, with the header
 
@@ -135,6 +148,15 @@ class Layout:
     def names(self) -> list[str]:
         """Of the header; column numbers, from 0, if there is none."""
         return self.first if self.has_header else [str(i) for i in range(len(self.first))]
+
+    def commented_names(self) -> tuple[str, list[str]] | None:
+        """A comment that seems to be names of the columns, and these names."""
+        for line in self.comments:
+            (fields,) = _split([line.lstrip("".join(COMMENTS)).strip()], self.separator)
+            names = [field.strip() for field in fields]
+            if len(names) == len(self.first) > 1 and all(map(NAME.fullmatch, names)):
+                return line, names
+        return None
 
 
 def layout(file: Path) -> Layout:
@@ -148,7 +170,7 @@ def layout(file: Path) -> Layout:
         raise DatasetError(f"{file}: {'has nothing but comments' if comments else 'is empty'}")
     if not body[0].strip():
         raise DatasetError(f"{file}: its first line is empty")
-    separator = _separator(file, body)
+    separator = _separator(file, body, EXCELS.fullmatch(lines[0]))
     try:
         rows = _split(body, separator)
         header = _reader(body, separator)
@@ -164,7 +186,8 @@ def layout(file: Path) -> Layout:
             f"{file}: its first row, of {header.line_num} lines, has a line break in quotes: write names in one line"
         )
     first = [field.strip() for field in rows[0]]
-    return Layout(separator, comments, not all(NUMBER.fullmatch(field) for field in first), tuple(map(tuple, rows)))
+    has_header = not all(NUMBER.fullmatch(field) for field in first)
+    return Layout(separator, tuple(whole[:comments]), has_header, tuple(map(tuple, rows)))
 
 
 def _is_comment(number: int, line: str) -> bool:
@@ -184,17 +207,42 @@ def promised_separator(file: Path) -> str:
     return next(separator for suffix, separator in TEXT.items() if file.name.endswith(suffix))
 
 
-def _separator(file: Path, lines: list[str]) -> str:
-    """What the ending promises, if the first line has it; else what cuts every line of the head into as many fields."""
+def _separator(file: Path, lines: list[str], said: re.Match[str] | None) -> str:
+    """What Excel's line says, or the ending promises, if the first line has it; else what cuts every line of the head
+    into as many fields.
+
+    Raises: DatasetError for a table of two separators that both do.
+    """
+    if said and said[1] in lines[0]:
+        return said[1]
     promised = promised_separator(file)
     sample = [line for line in lines[:20] if line.strip()]
     even = [separator for separator in SEPARATORS if _width(sample, separator) > 1]
     decimal = [len(DECIMAL_COMMA.findall(line)) for line in sample]  # commas of numbers
     if promised == "," and ";" in even and any(decimal) and decimal == [line.count(",") for line in sample]:
         return ";"
+    both = [s for s in SEPARATORS if s != BLANKS and (s in even or s == promised) and s in sample[0]]
+    if len(both) > 1 and not (promised == "\t" and "\t" in both):  # a tab is no part of a word
+        return _plainer(file, sample, both)
     if promised in sample[0] or not even:
         return promised
     return even[0]
+
+
+def _plainer(file: Path, lines: list[str], separators: Sequence[str]) -> str:
+    """The one of these whose first two fields, the ends of an edge or an id, have none of the others in any line."""
+    cuts = {one: _whole(_split(lines, one)) for one in separators}
+    whole = [one for one, rows in cuts.items() if not any(field.count('"') % 2 for row in rows for field in row)]
+    found = [
+        one
+        for one in whole
+        if len(whole) == 1 or not any(other in "".join(row[:2]) for row in cuts[one] for other in whole if other != one)
+    ]
+    if len(found) == 1:
+        return found[0]
+    which = " and ".join(map(repr, separators))
+    says = " or ".join(f"sep={one}" for one in separators)
+    raise DatasetError(f"{file}: {which} may both separate its columns: a first line of {says} says which one does")
 
 
 def _width(lines: list[str], separator: str) -> int:
@@ -203,8 +251,13 @@ def _width(lines: list[str], separator: str) -> int:
         rows = _split(lines, separator)
     except csv.Error:
         return 0
-    widths = {len(row) for row in (rows[:-1] if len(rows) > 2 else rows)}  # the last one may be cut within quotes
+    widths = {len(row) for row in _whole(rows)}
     return widths.pop() if len(widths) == 1 else 0
+
+
+def _whole(rows: list[list[str]]) -> list[list[str]]:
+    """Without the last one, which may be cut within quotes."""
+    return rows[:-1] if len(rows) > 2 else rows
 
 
 def _split(lines: list[str], separator: str) -> list[list[str]]:
@@ -241,12 +294,35 @@ def column_names(file: Path) -> list[str]:
     if twice := next((name for name, count in Counter(found.names).items() if name and count > 1), ""):
         raise DatasetError(f"{file}: has two columns {twice!r}")
     body = found.rows[1:]
+    if found.has_header and body and _is_rule(body[0]):
+        raise DatasetError(f"{file}: its second line, {found.separator.join(body[0])!r}, is no data: leave it out")
     if found.has_header and len(body) > 2 and _says_kinds(body[0]) and not any(map(_says_kinds, body[1:])):
         raise DatasetError(
             f"{file}: its second line, {found.separator.join(found.rows[1])!r}, says what columns are of, and "
             "is no data: leave it out"
         )
     return found.names
+
+
+def check_commented(file: Path, place: Callable[[Sequence[str]], Sequence[int] | None], usual: Sequence[int]) -> None:
+    """Looks for names in a comment, of a table whose header has none that are known. ``place``: where in a line of
+    names those stand that are looked for; ``usual``: where they stand in a table without a header.
+
+    Raises: DatasetError if the line below the comment would be lost as a header, or its columns taken for others.
+    """
+    found = layout(file)
+    line, names = found.commented_names() or ("", found.first)
+    if names != found.first and (found.has_header or place(names) not in (None, usual)):
+        raise DatasetError(
+            f"{file}: its comment {line!r} seems to name the columns: leave out the {line[0]!r} if it does, the line "
+            "if it does not"
+        )
+
+
+def _is_rule(row: Sequence[str]) -> bool:
+    """Whether it is drawn below names, as in Markdown: |---|:--:|"""
+    drawn = [field.strip() for field in row if field.strip()]
+    return bool(drawn) and all(map(RULE.fullmatch, drawn))
 
 
 def _says_kinds(row: Sequence[str]) -> bool:
@@ -321,7 +397,7 @@ def num_rows(file: Path) -> int:
     """An estimate from the length of the first lines."""
     head, found = _head(file), layout(file)
     compression = 1 if not file.name.endswith(".gz") else 4
-    lines = head.count(b"\n") - found.has_header - found.comments
+    lines = head.count(b"\n") - found.has_header - len(found.comments)
     return lines if len(head) < HEAD_BYTES else int(compression * file.stat().st_size * lines / len(head))
 
 
@@ -341,8 +417,9 @@ def _head(file: Path) -> bytes:
         raise DatasetError(f"{file}: is not compressed by gzip: call it {file.name.removesuffix('.gz')}") from None
     except (OSError, EOFError, zlib.error) as error:
         raise DatasetError(f"{file}: not readable ({first_line_of(error)})") from None
+    begin = head[:64].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     for magic, advice in FOREIGN.items():
-        if head.startswith(magic):
+        if head.startswith(magic) or begin.startswith(magic.lower()):
             raise DatasetError(f"{file}: {advice.format(name=file.name)}")
     if b"\r" in head and b"\n" not in head:
         raise DatasetError(f"{file}: {LONE_CR}")
@@ -360,7 +437,7 @@ def batches(file: Path, columns: list[str], types: list[str], use_threads: bool 
     status = file.stat()
     if len(found.rows) == found.has_header and status.st_size < HEAD_BYTES:
         return  # pyarrow wants a line break behind a header that is all
-    _check_quotes(file, found.separator, found.comments, status.st_ino, status.st_size, status.st_mtime_ns)
+    _check_quotes(file, found.separator, len(found.comments), status.st_ino, status.st_size, status.st_mtime_ns)
     names, spaced = column_names(file), found.has_header and found.first != list(found.rows[0])
     source: Any = str(file)
     if found.separator == BLANKS:
@@ -371,7 +448,7 @@ def batches(file: Path, columns: list[str], types: list[str], use_threads: bool 
             block_size=BLOCK_BYTES,
             use_threads=use_threads,
             column_names=[name or f"column {i}" for i, name in enumerate(names)],
-            skip_rows=found.comments + found.has_header,
+            skip_rows=len(found.comments) + found.has_header,
         ),
         parse_options=text.ParseOptions(
             delimiter="\t" if found.separator == BLANKS else found.separator, newlines_in_values=True
@@ -505,7 +582,7 @@ def _where(file: Path, columns: list[str], musts: list[str], text: str) -> str:
     found = re.search(r"Row #(\d+)", text)
     if not found:
         return f"not readable ({text})"
-    row = int(found[1]) - has_header(file) - layout(file).comments
+    row = int(found[1]) - has_header(file) - len(layout(file).comments)
     if fields := re.search(r"Expected (\d+) columns, got (\d+)(?:: *(.*))?", text):
         if (fields[3] or "").startswith(COMMENTS):
             return f"row {row} begins with {fields[3][0]!r}: comments stand above the table alone, leave it out"

@@ -20,14 +20,14 @@ import numpy as np
 from graph_data.masks import role_of
 from graph_data.rowfile import RowFile, check_file
 from graph_data.sources import columns, onehot, textfile, words
-from graph_data.sources.columns import FEATURES, Kind
+from graph_data.sources.columns import FEATURES, Identity, Kind
 from graph_data.sources.ids import Ids, check_alike, places
 from graph_data.sources.onehot import Categories
 from graph_data.sources.randomrows import RandomRows, random_width
 from graph_data.targets import numbered_note, one_hot, renumbered
 from siafu.errors import DatasetError, counted
-from siafu.features import rounded_away, steps_warning
-from siafu.graph import NONE, check_told
+from siafu.features import Extent
+from siafu.graph import NONE, check_told, kept_numbers
 from siafu.npy import read_archive
 from siafu.sparse import Array, Rows, SparseRows
 
@@ -48,7 +48,7 @@ class Table:
     id: str
     values: tuple[str, ...]
     onehot: frozenset[str] = frozenset()  # of the values, those of categories
-    identities: tuple[tuple[int, int, int], ...] = ()  # of the files: they are read more than once
+    identities: tuple[Identity, ...] = ()  # of the files: they are read more than once
 
     @cached_property
     def categories(self) -> dict[str, Categories]:
@@ -200,13 +200,25 @@ def _id_of(file: Path, names: Sequence[str]) -> str:
     known = [name for name in names if columns.plain(name) in IDS]
     if len(known) == 1:
         return known[0]
+    if known and names[0] not in known:
+        raise DatasetError(
+            f"{file}: columns {known[0]!r} and {known[1]!r} may both be the id: id=COLUMN (--id) says which is"
+        )
     if columns.is_nameless(names[0]):
         others = ", ".join(name for name in names if not columns.is_nameless(name))
         raise DatasetError(
             f"{file}: its first column has no name of its own (row numbers of a DataFrame?): say which column is the "
             f"id, of {others}: id=COLUMN (--id)"
         )
+    if not columns.is_parquet(file) and not known:
+        textfile.check_commented(file, _known_id, (0,))
     return names[0]
+
+
+def _known_id(names: Sequence[str]) -> tuple[int] | None:
+    """Where the only column stands that is an id by its name."""
+    known = [i for i, name in enumerate(names) if columns.plain(name) in IDS]
+    return (known[0],) if len(known) == 1 else None
 
 
 # --- features ---------------------------------------------------------------------------------------------------------
@@ -234,7 +246,7 @@ def features(
             f"each word, #-{column} leaves it out"
         )
     widths = rows.widths
-    low, high = np.full(sum(widths), np.inf), np.full(sum(widths), -np.inf)  # of every column, as the table has it
+    extent = Extent(sum(widths))
     kinds = [rows.categories[name].kind if name in rows.onehot else FEATURES for name in rows.values]
     shape = (num_vertices, sum(widths))
     seen = np.zeros(num_vertices, bool)
@@ -252,7 +264,7 @@ def features(
                     f"{one.size // len(one)}, must be of one length"
                 )
         block = np.concatenate([one.reshape(len(one), -1) for one in values], axis=1)
-        low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
+        extent.see(block)
         out[where] = block
     if not seen.all():
         count = int((~seen).sum())
@@ -261,9 +273,8 @@ def features(
             f"{rows.files[0]}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}{more}, which "
             "edges or another table have"
         )
-    if (lost := np.flatnonzero(rounded_away(low, high))).size:
-        column = rows.values[int(np.searchsorted(np.cumsum(widths), lost[0], side="right"))]
-        log.warning("%s", steps_warning(rows.files[0].name, column, low[lost[0]], high[lost[0]]))
+    ends = np.cumsum(widths)
+    extent.warn(lambda i: f"{rows.files[0].name}: feature {rows.values[int(np.searchsorted(ends, i, side='right'))]!r}")
     return out if scratch is None else RowFile(scratch)
 
 
@@ -324,7 +335,7 @@ def labels(
                 raise DatasetError(f"{rows.files[0]}: column {column!r} is of words, must be of numbers{how}")
         whole = target != "numbers" and all(words.is_whole(rows.files[0], column) for column in rows.values)
         found, missing = _numbers(rows, num_vertices, id_kind, ids, whole)
-    made = _labels(text, found, whole, ids, target)
+    made = _labels(text, found, whole, ids, target, () if rows is None else rows.values)
     if rows is None:
         return made
     columns_are_outputs = (
@@ -379,8 +390,8 @@ def _numbers(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None, who
     return (out[:, 0] if width == 1 else out), missing
 
 
-def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str) -> Labels:
-    """Numbers [N] or [N, C], NaN where unknown, as what they are meant to be."""
+def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str, names: Sequence[str] = ()) -> Labels:
+    """Numbers [N] or [N, C], NaN where unknown, as what they are meant to be. ``names``: of the columns."""
     unknown = np.isnan(found) if found.dtype.kind == "f" else np.zeros(found.shape, bool)
     if target == "auto":
         if found.ndim == 2 and not whole:  # of one column, whole numbers are classes
@@ -388,8 +399,8 @@ def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str) 
         fractions = not whole and bool((~unknown & (found != np.floor(found))).any())
         target = "numbers" if fractions else "classes" if found.ndim == 1 else "labels"
     if target == "numbers":
-        with np.errstate(over="ignore"):  # what is infinite then is refused by the check of the graph
-            return Labels(found.astype(np.float32))
+        name = Path(columns.file_and_columns(text)[0]).name
+        return Labels(kept_numbers(found, name, names))
     if target == "classes" and found.ndim == 2:
         return Labels(one_hot(np.where(unknown, -1, found), text))
     if target == "labels":

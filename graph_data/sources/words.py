@@ -119,6 +119,7 @@ class Roles:
 def coded(array: Any, where: Where, must: str) -> tuple[Array, list[str]]:
     """Which of the distinct words of an Arrow array stands in every row, and the words; "" where there is none."""
     pa = arrow()
+    _check_no_count(array, where, must)
     try:
         array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
         if pa.types.is_boolean(array.type):  # as Python and pandas write them
@@ -131,9 +132,19 @@ def coded(array: Any, where: Where, must: str) -> tuple[Array, list[str]]:
     return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
 
 
+def _check_no_count(array: Any, where: Where, must: str) -> None:
+    """Raises: DatasetError for a period or duration, which Arrow holds as a count: of months since 1970, say."""
+    name = str(getattr(array.type, "extension_name", ""))
+    if name.startswith("pandas.") or arrow().types.is_duration(array.type):
+        where.refuse_column(
+            name or str(array.type), f"{must}: as text, periods and durations are what they say, not counts"
+        )
+
+
 def _read_optional(array: Any, where: Where) -> Array:
     """float64, NaN where there is none."""
     pa = arrow()
+    _check_no_count(array, where, "numbers")
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     try:

@@ -27,7 +27,7 @@ from graph_data.stream.work import Work
 from graph_data.writer import ShardWriter, write_array
 from siafu.errors import ConfigError
 from siafu.features import Standard
-from siafu.graph import Graph
+from siafu.graph import Graph, check_edges
 from siafu.shards import FileEntry, PartitionEntry, ShardSet, folder_of
 from siafu.sparse import Array
 
@@ -74,6 +74,7 @@ class InMemory:
             yield graph.src[chosen].astype(np.int64), graph.dst[chosen].astype(np.int64), weight
 
     def census(self, rows: int, dense_ids: int) -> Census:
+        check_edges(self.graph)  # before they are cut to int64
         return take_census(self, self.graph.num_vertices, rows, dense_ids)
 
     def vertices(self, census: Census, scratch: Path | None) -> Graph:

@@ -11,6 +11,8 @@ import numpy as np
 from graph_data.cut import rows_at
 from graph_data.writer import BlockFile, write_array
 from siafu.features import (
+    KEPT_DTYPES,
+    Extent,
     Standard,
     blocks,
     check_shape,
@@ -32,8 +34,13 @@ def check_features(graph: Graph) -> None:
         checked(graph.features, graph.num_vertices, graph.name)
         return
     check_shape(graph.features, graph.num_vertices, graph.name)
+    extent = Extent(graph.num_features) if graph.features.dtype not in KEPT_DTYPES else None
     for start, block in blocks(graph.features):
         checked_block(block, start, graph.name)
+        if extent is not None:
+            extent.see(block)
+    if extent is not None:
+        extent.warn(lambda column: f"{graph.name}: feature {column}")
 
 
 def tidy_vertices(graph: Graph, feature_norm: str) -> Graph:

@@ -70,6 +70,8 @@ def test_a_given_number_of_vertices_is_kept():
 def test_an_id_beyond_the_given_number_is_refused_with_its_row():
     with pytest.raises(DatasetError, match=r"^listed: row 3: vertex 10, must be in 0\.\.9$"):
         take_census(Listed([1, 2, 3], [1, 2, 10]), 10, 2, 0)
+    with pytest.raises(DatasetError, match=r"^listed: row 2: vertex -1, must be in 0\.\.9$"):
+        take_census(Listed([1, -1, 3], [1, 2, 10]), 10, 2, 0)
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, np.nan, np.inf, 1e-50])

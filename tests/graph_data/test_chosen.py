@@ -64,6 +64,11 @@ def test_numbers_are_categories_by_their_digits():
     assert graph.notes[2] == "u.csv: [size] is 2 columns of 0 and 1, all 0 in 1 row without any ('NA')"
 
 
+def test_a_negative_zero_is_the_category_zero():
+    users(sizes=("-0.0", "0", "-0", "0.0"))
+    assert load("u.csv#size:onehot").names["features"] == ("size=0",)
+
+
 @pytest.mark.parametrize(
     ("chosen", "names"),
     [

@@ -425,3 +425,26 @@ def test_doctor_finds_that_this_machine_can_train(capsys):
         "free disk",
     ]
     assert None not in report["packages"].values()
+
+
+@pytest.mark.parametrize(
+    ("argv", "what"),
+    [
+        (["train", ""], "an argument"),  # trained on the digits
+        (["train", "--json", ""], "an argument"),
+        (["predict", "run", "--graph", ""], "--graph"),  # predicted the run's own graph
+        (["predict", "run", "--graph="], "--graph"),
+        (["train", "digits", "--warm-start", ""], "--warm-start"),  # trained from random weights
+        (["compare", "runs/a", ""], "an argument"),
+        (["prepare", "e.csv", "--labels=", "--out", "x"], "--labels"),
+    ],
+)
+def test_an_empty_argument_is_a_variable_that_is_not_set(argv, what, capsys):
+    """The default was taken, without a word."""
+    line = f"siafu {argv[0]}: {what} is empty: a shell variable that is not set?; see siafu {argv[0]} --help\n"
+    assert (main(argv), capsys.readouterr().err) == (2, line)
+
+
+def test_an_empty_value_of_a_setting_is_no_empty_argument(capsys):
+    assert main(["train", "digits", "--set", "run.dir=", "--set", "train.lr=x"]) == 2
+    assert "train.lr" in capsys.readouterr().err

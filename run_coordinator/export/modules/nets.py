@@ -283,7 +283,8 @@ def category(value: Any) -> str:
     if time := re.fullmatch(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d*[1-9])?)(?:\.?0*)(Z|\+00:00)?", text):
         date, clock, utc = time.groups()
         return date if clock == "00:00:00" and not utc else f"{date} {clock}{'Z' if utc else ''}"
-    return whole[1] if whole else text
+    number = whole[1] if whole else text
+    return "0" if number == "-0" else number
 
 
 def load(folder: str | Path) -> Model:

@@ -253,7 +253,7 @@ def test_another_machines_calibration_is_taken(tmp_path, capsys):
         ([*FRIENDSTER, "--servers", "0"], "must be whole numbers of at least 1"),
         ([*FRIENDSTER, "--within-time", "soon"], "must be seconds"),
         ([*FRIENDSTER, "--within-time", "-5"], "--within-time -5: must be >= 0"),
-        ([*FRIENDSTER, "--within-time", ""], "must be seconds"),
+        ([*FRIENDSTER, "--within-time", ""], "--within-time is empty"),
         ([*FRIENDSTER, "--hidden", "4096", "--servers", "1"], "nothing fits: a graph server would hold at least"),
         ([*FRIENDSTER, "--like", "nowhere"], "not a run directory"),
         ([*FRIENDSTER, "--calibration", "nowhere.json"], "no calibration"),

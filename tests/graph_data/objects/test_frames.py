@@ -290,3 +290,46 @@ def test_columns_of_pandas_that_no_number_stands_for_are_refused(pandas):
     twice = pandas.DataFrame(USERS)
     with pytest.raises(DatasetError, match=r"^vertices: Expected unique column names"):
         made(pandas, users=pandas.concat([twice, twice], axis=1))
+
+
+@pytest.mark.parametrize("ends", [{}, {"source": "seller", "target": "buyer"}, {"source": "seller", "target": "when"}])
+def test_columns_exchanged_since_the_training_are_refused_instead_of_turning_edges_round(ends, tmp_path):
+    """Files of these columns are read as the run's were (test_features_as)."""
+    sales = {name: SALES[name] for name in ("seller", "buyer", "when")}
+    users = {name: USERS[name] for name in ("user", "age")}
+    sales["when"] = sales["buyer"]
+    first = prepare(siafu.from_pandas(pa.table(SALES), pa.table(users), **ENDS), tmp_path / "first")
+    turned = siafu.from_pandas(pa.table(sales), pa.table(users), **ends)
+    with pytest.raises(
+        DatasetError,
+        match=r"^frames: its edges go from column 'seller' to '(buyer|when)', those of .*first from 'buyer' to "
+        r"'seller': siafu\.from_pandas\(\.\.\., source='buyer', target='seller'\) makes them alike$",
+    ):
+        prepare(turned, tmp_path / "out", features_as=first.path)
+    again = siafu.from_pandas(pa.table(sales), pa.table(users), **ENDS)
+    found = prepare(again, tmp_path / "again", features_as=first.path)
+    for name in ("in_indptr", "in_indices"):
+        one, other = (np.load(shards.path / "part-000" / f"{name}.npy") for shards in (first, found))
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("what", ["label", "features"])
+def test_periods_and_durations_are_no_words(what):
+    """A month was a class called 600, the months since 1970; a second one of 1000000."""
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    edges = pa.table({"source": [1, 2], "target": [2, 1]})
+    for values in (pd.period_range("2020-01", periods=2, freq="M"), pd.to_timedelta([1, 2], "s")):
+        vertices = pd.DataFrame({"id": [1, 2], "x": [1.0, 2.0], "when": values})
+        chosen = {"label": "when", "features": "x"} if what == "label" else {"features": "when:onehot"}
+        with pytest.raises(
+            DatasetError, match=r"^vertices: column 'when' is .*, must be (a word|numbers).*: as text, periods and"
+        ):
+            siafu.from_pandas(edges, vertices, **chosen)
+
+
+def test_names_of_columns_may_be_texts_and_numbers():
+    """Where warnings are errors, pyarrow's was one."""
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    edges = pa.table({"source": [1, 2], "target": [2, 1]})
+    graph = siafu.from_pandas(edges, pd.DataFrame({"id": [1, 2], 7: [5.0, 6.0]}))
+    assert graph.features[:, 0].tolist() == [5, 6]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graph_data.objects.arrays import from_arrays
 from graph_data.prepare import prepare
 from graph_data.sources import columns
 from graph_data.sources.names import resolve
@@ -808,3 +809,176 @@ def test_a_table_of_vertices_that_grows_between_two_readings_is_refused(monkeypa
 def test_a_source_that_is_no_file_of_this_machine_is_told(name, words):
     with pytest.raises(DatasetError, match=words):
         resolve(f"{name}?features=random:2").load()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("src;dst;name,first\n1;2;Smith,Ann\n2;3;Jones,Bob\n", "src dst name,first"),
+        ("a;b;name,first\n1;2;Smith,Ann\n2;3;Jones,Bob\n", "a b name,first"),
+        ("a,b,tags;c;d;e\n1,2,x;y;z;w\n2,3,x;y;z;w\n", "a b tags;c;d;e"),
+        ('a,b,"tags;c"\n1,2,"x;y"\n2,3,"x;y"\n', "a b tags;c"),
+        ('a;b;"name,first"\n1;2;"x,y"\n2;3;"x,y"\n', "a b name,first"),
+        ("a|b|name,first\n1|2|Smith,Ann\n", "a b name,first"),
+        ("sep=,\na,b;c\n1,2\n2,3\n", "a b;c"),
+        ("sep=;\na,b;c\n1;2\n2;3\n", "a,b c"),
+    ],
+)
+def test_of_two_separators_in_every_line_that_is_taken_which_ends_are_without(text, names):
+    """At the commas, the first column was src;dst;name."""
+    Path("e.csv").write_text(text)
+    assert " ".join(columns.column_names(Path("e.csv"))) == names
+
+
+def test_a_text_file_of_two_separators_is_not_cut_at_commas_because_these_come_first():
+    Path("e.txt").write_text("src;dst;name,first\n1;2;Smith,Ann\n2;3;Jones,Bob\n")
+    assert columns.column_names(Path("e.txt")) == ["src", "dst", "name,first"]
+
+
+@pytest.mark.parametrize("text", ["a,b;c\n1,2;3\nx,y;z\n", "name,first;src;dst\nSmith,Ann;1;2\nJones,Bob;2;3\n"])
+def test_a_table_whose_separator_nobody_can_tell_is_refused(text):
+    Path("e.csv").write_text(text)
+    refused(
+        r"^e\.csv: ',' and ';' may both separate its columns: a first line of sep=, or sep=; says which one does$",
+        "features=random:2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("comment", "rows"),
+    [
+        ("# src,dst", "ann,bob\nbob,cleo\n"),  # ann and bob were names of columns, not an edge
+        ("# dst,src", "1,2\n2,3\n"),  # every edge was turned round
+        ("#src,dst,w", "ann,bob,x\nbob,cleo,y\n"),
+    ],
+)
+def test_names_in_a_comment_are_refused_where_columns_would_be_taken_for_others(comment, rows):
+    Path("e.csv").write_text(f"{comment}\n{rows}")
+    line = rf"^e\.csv: its comment '{comment}' seems to name the columns: leave out the '#' if it does, the line if it "
+    refused(line + "does not$", "features=random:2")
+
+
+def test_names_in_a_comment_above_a_table_of_vertices_are_refused_too():
+    Path("e.csv").write_text("source,target\nann,bob\nbob,cleo\n")
+    Path("l.csv").write_text("# id,job\nzoe,cook\nann,cook\nbob,cook\ncleo,baker\n")
+    refused(r"^l\.csv: its comment '# id,job' seems to name the columns", "features=random:2&labels=l.csv")
+    Path("l.csv").write_text("# age,id\n1,2\n2,1\n3,3\n4,4\n")
+    Path("e.csv").write_text(EDGES)
+    refused(r"^l\.csv: its comment '# age,id' seems to name the columns", "features=l.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# a graph\nsource,target\n1,2\n",
+        "# src,dst\nsrc,dst\n1,2\n",
+        "# Hello,World\nsrc,dst\n1,2\n",
+        "# FromNodeId,ToNodeId\n1,2\n",
+        "# made by me, 2020\na,b\n1,2\n",
+    ],
+)
+def test_other_comments_are_no_names(text):
+    Path("e.csv").write_text(text)
+    assert load("features=random:2").num_edges == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_differences_that_float32_rounds_away_are_told_of_arrays_on_disk_and_of_labels(stream, caplog, tmp_path):
+    begin = 1_700_000_000
+    rows = [(v, begin + v) for v in range(4)]
+    Path("n.csv").write_text("source,target\n0,1\n1,2\n2,3\n3,0\n")
+    np.save("x.npy", np.array(rows, np.float64))
+    Path("y.csv").write_text("id,price\n" + "".join(f"{v},{begin + v}\n" for v in range(4)))
+    np.save("y.npy", np.array(rows)[:, 1].astype(np.float64))
+    lost = "is between 1700000000 and 1700000003, where float32 has steps of 128: subtract 1700000000 from it"
+    for source, names in (
+        ("n.csv?features=x.npy", ["n: feature 1"]),
+        ("n.csv?features=random:2&labels=y.csv%23price&target=numbers", ["y.csv: label 'price'"]),
+        ("n.csv?features=random:2&labels=y.npy&target=numbers", ["y.npy: label 0"]),
+    ):
+        with caplog.at_level(logging.WARNING):
+            prepare(source, tmp_path / "out", stream=stream)
+        assert caplog.messages == [f"{name} {lost}" for name in names]
+        caplog.clear()
+
+
+def test_labels_of_arrays_that_float32_rounds_are_told(caplog, tmp_path):
+    times = np.array([1_700_000_000.0, np.nan, 1_700_000_003, 1_700_000_001])
+    edges = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
+    prepare(from_arrays(edges, np.eye(4), times, target="numbers"), tmp_path / "out")
+    assert [message.partition(" is between")[0] for message in caplog.messages] == ["arrays: label 0"]
+
+
+@pytest.mark.parametrize("types", ["likes\nlikes\nhates\nlikes", "1\n0\n1\n0"])
+def test_a_table_that_grows_before_its_types_are_read_is_refused(types, monkeypatch):
+    from graph_data.sources.edgelist import EdgeList
+
+    rows = [f"{i},{(i + 1) % 4},{kind}\n" for i, kind in enumerate(types.split("\n"))]
+    Path("e.csv").write_text("source,target,kind\n" + "".join(rows))
+    vertices = EdgeList.vertices
+
+    def and_changes(self, *given, **more):
+        found = vertices(self, *given, **more)
+        Path("e.csv").write_text("source,target,kind\n" + "".join(reversed(rows)))
+        return found
+
+    monkeypatch.setattr(EdgeList, "vertices", and_changes)
+    refused(r"^e\.csv: changed while it was read", "features=random:2&type=kind")
+
+
+def test_statistics_of_a_column_with_a_dot_are_not_those_of_a_leaf_of_that_path():
+    """Of the struct's times, column a.b would be times too, and so no end of an edge."""
+    ends = {"a.b": [1, 2, 3], "c": [2, 3, 1]}
+    leaves = [{"b": 1_600_000_000 + i} for i in range(3)]
+    pa.parquet.write_table(pa.table({"a": leaves, **ends}), "e.parquet")
+    assert columns.bounds(Path("e.parquet"), "c") == (1, 3)
+    assert columns.bounds(Path("e.parquet"), "a.b") is None
+    assert load("features=random:2&src=a.b&dst=c", "e.parquet").ids.tolist() == [1, 2, 3]
+    pa.parquet.write_table(pa.table(ends), "e.parquet")
+    assert columns.bounds(Path("e.parquet"), "a.b") == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"source":1,"target":2}\n{"source":2,"target":3}\n', "is JSON, no table"),
+        ('[{"source":1,"target":2},\n{"source":2,"target":3}]\n', "is JSON, no table"),
+        ("<?xml version='1.0'?>\n<edge a='1,2'/>\n", "is XML, no table"),
+        ("\n <!DOCTYPE html>\n<html>\n", "is a web page, perhaps instead of the file that was asked for, no table"),
+        (
+            "%%MatrixMarket matrix coordinate real general\n3 3 2\n1 2 1\n2 3 1\n",
+            "is a MatrixMarket file, .*call it .mtx",
+        ),
+        ("*Vertices 2\n1 2\n*Arcs\n1 2\n", "is a Pajek file, no table"),
+        ("graph [\n directed 1\n", "is GML, no table"),
+        ("source|target\n---|:---:\n1|2\n", r"its second line, '---\|:---:', is no data: leave it out"),
+        ("| source | target |\n|---|---|\n| a | b |\n", r"its second line, '\|---\|---\|', is no data: leave it out"),
+        ("3 4\n1 2\n2 3\n3 1\n1 3\n", "its first line, '3 4', seems to count vertices and edges: leave it out"),
+        ("3 4\n0 1\n1 2\n2 0\n0 2\n", "its first line, '3 4', seems to count vertices and edges: leave it out"),
+    ],
+)
+def test_lines_of_other_formats_do_not_become_edges(text, words):
+    """The numbers of rows, columns and edges were an edge, and so was the rule below the names of Markdown."""
+    Path("e.csv").write_text(text)
+    refused(rf"^e\.csv: {words}", "features=random:2")
+
+
+def test_a_first_edge_that_only_looks_like_counts_is_read():
+    for rows in ("4 3\n3 2\n2 1\n1 0\n", "3 4\n1 2\n2 3\n", "0 3\n0 1\n0 2\n1 2\n"):
+        Path("e.txt").write_text(rows)
+        assert load("features=random:2", "e.txt").num_edges == rows.count("\n")
+
+
+@pytest.mark.parametrize(("name", "other"), [("source", "Source"), ("target", "Tar-get")])
+def test_two_columns_that_may_both_be_an_end_are_refused_unless_told(name, other):
+    rest = "target" if name == "source" else "source"
+    Path("e.csv").write_text(f"{name},{other},{rest}\n1,9,2\n2,9,3\n")
+    refused(rf"^e\.csv: columns '{name}' and '{other}' may both be an end of its edges", "features=random:2")
+    told = {"source": "source", "target": "target"} | {name: other}
+    assert 9 in load(f"features=random:2&src={told['source']}&dst={told['target']}").ids
+
+
+def test_two_columns_that_may_both_be_the_id_are_refused_where_neither_is_the_first():
+    Path("u.csv").write_text("x,id,node\n7,1,1\n8,2,2\n9,3,3\n6,4,4\n")
+    refused(r"^u\.csv: columns 'id' and 'node' may both be the id: id=COLUMN \(--id\) says which is$", "features=u.csv")
+    assert load("features=u.csv%23x&id=id").features[:, 0].tolist() == [7, 8, 9, 6]

@@ -1,6 +1,7 @@
 """Over the disk or in memory: the same bytes. An interrupted preparation ends with the same bytes too."""
 
 import os
+import re
 from dataclasses import replace
 from itertools import count
 
@@ -259,8 +260,20 @@ def test_rows_that_are_missing_are_refused(field, tmp_path):
         prepare(replace(graph, **{field: getattr(graph, field)[:-1]}), tmp_path / "out", stream=True)
 
 
-def test_an_edge_to_no_vertex_is_refused(tmp_path):
-    with pytest.raises(DatasetError, match=r"^random: row 3: vertex 40, must be in 0\.\.39$"):
-        prepare(
-            replace(random_graph(), src=np.array([1, 2, 3]), dst=np.array([1, 2, 40])), tmp_path / "out", stream=True
-        )
+BAD_ENDS = {
+    "beyond": (np.array([1, 2, 40]), "edge 2 has target vertex 40, must be in 0..39"),
+    "negative": (np.array([1, -1, 3]), "edge 1 has target vertex -1, must be in 0..39"),
+    "wraps": (np.array([1, 2**63, 3], np.uint64), "edge 1 has target vertex 9223372036854775808, must be in 0..39"),
+    "fraction": (np.array([1.0, 2.5, 3.0]), "edge targets are float64 [3], must be integers [E]"),
+    "too_few": (np.array([1, 2]), "2 edge targets, must be 3"),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("end", BAD_ENDS)
+def test_an_edge_to_no_vertex_is_refused(end, stream, tmp_path):
+    """Over the disk, vertex -1 was the last one, and 2.5 vertex 2."""
+    dst, words = BAD_ENDS[end]
+    graph = replace(random_graph(), src=np.array([1, 2, 3]), dst=dst, weight=None)
+    with pytest.raises(DatasetError, match=f"^random: {re.escape(words)}$"):
+        prepare(graph, tmp_path / "out", stream=stream)
