@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -44,11 +44,16 @@ def observed(source: str, settings: Mapping[str, Any], epochs: int = 13) -> Obse
     samples: dict[int, Mapping[tuple[str, str], float]] = {}  # epochs done -> processor seconds so far
     ends = WARMUP_EPOCHS, epochs - 1  # at the end of the last one everybody may be leaving
     folder = Path(tempfile.mkdtemp(prefix="siafu-calibrate-"))
+    members: list[tuple[int, str]] = []
 
     def watch(status: Status) -> None:
+        # Epochs that end meanwhile are taken for shorter than they are, and looking at all processes of a machine may
+        # take as long as many epochs: before those that count, and after them.
+        if (status.epoch >= 1 and not members) or (status.epoch >= ends[1] not in samples):
+            members[:] = _members()
         for end in ends:
             if status.epoch >= end and end not in samples:
-                samples[end] = _sampled()  # costs milliseconds of the same processors: twice in all
+                samples[end] = _sampled(members)
 
     try:
         run = api.train(
@@ -69,10 +74,10 @@ def observed(source: str, settings: Mapping[str, Any], epochs: int = 13) -> Obse
     )
 
 
-def _sampled() -> defaultdict[tuple[str, str], float]:
-    """Processor seconds so far of the processes below this one."""
+def _sampled(members: Sequence[tuple[int, str]]) -> defaultdict[tuple[str, str], float]:
+    """Processor seconds so far of these processes."""
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for pid, role in _members():
+    for pid, role in members:
         for thread in Path(f"/proc/{pid}/task").glob("*"):
             read = _quietly(lambda thread=thread: (thread / "stat").read_text())  # type: ignore[misc]
             if read:
