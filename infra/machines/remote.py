@@ -32,7 +32,7 @@ from siafu import config as configs
 from siafu import errors, run_files
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError, PeerLost, counted
+from siafu.errors import ConfigError, GnnError, PeerLost, RemoteProtocolError, counted
 from siafu.features import STANDARD
 from siafu.places import PLACES
 from siafu.run_files import CONFIG, RESULT, Trained
@@ -223,13 +223,23 @@ def _check_free(before: Letter | None, report: Report | None, name: str) -> None
     """ConfigError unless the machines have no run, or one whose coordinator is lost with its machine."""
     if before is None or report is None or report.silent:
         return
-    order = Order.of(before.value)
-    untaken = order.do == "start" and report.value.get("order") != order.id and before.age_s < TAKEN_S
-    if untaken or report.value.get("state") in ("fetching", "running", "ending"):
-        run = order.run if untaken else report.value.get("run")
+    at_work = report.value.get("state") in ("fetching", "running", "ending")
+    if run := untaken(before, report) or (at_work and report.value.get("run")):
         raise ConfigError(
             f"deployment {name} is busy with run {run}: wait for its end, or siafu attach {run} and end it by Ctrl-C"
         )
+
+
+def untaken(order: Letter | None, report: Report | None) -> str:
+    """The run that the coordinator's machine was asked to start and has not seen yet, which takes seconds; empty if
+    none. ``order``: what lies there for it."""
+    if order is None or report is None or report.silent or order.age_s >= TAKEN_S:
+        return ""
+    try:
+        asked = Order.of(order.value)
+    except RemoteProtocolError:  # nobody will carry it out
+        return ""
+    return asked.run if asked.do == "start" and report.value.get("order") != asked.id else ""
 
 
 def follow(mailbox: Mailbox, run: str, order: Order, run_dir: Path, on_status: OnStatus) -> Trained:

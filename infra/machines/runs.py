@@ -11,7 +11,7 @@ from typing import Any
 from infra.machines import remote
 from infra.machines.agent_state import Order
 from infra.machines.host import Report
-from infra.machines.mailbox import RUNS, Mailbox, checked_run, report_key, run_key
+from infra.machines.mailbox import RUNS, Mailbox, checked_run, order_key, report_key, run_key
 from siafu.address import COORDINATOR
 from siafu.errors import ConfigError, RemoteProtocolError
 
@@ -75,15 +75,19 @@ def coordinator(mailbox: Mailbox) -> Report | None:
 
 
 def under_way(report: Report | None) -> str:
-    """The run that the coordinator is at work for, as far as its machine says; empty if none."""
-    if report is None or report.silent or report.value.get("state") not in ("fetching", "running", "ending"):
+    """The run that the coordinator is at work for, as far as its machine says; empty if none. One whose process has
+    ended goes on until its last files and its end are in the bucket."""
+    if report is None or report.silent:
         return ""
-    return str(report.value.get("run") or "")
+    if report.value.get("state") in ("fetching", "running", "ending"):
+        return str(report.value.get("run") or "")
+    ended = report.value.get("ended")
+    return str(ended.get("run") or "") if isinstance(ended, dict) and not ended.get("kept") else ""
 
 
-def alive(asked: Asked, report: Report | None) -> bool:
-    """Whether the run's coordinator is at work, as far as its machine says."""
-    return under_way(report) == asked.run
+def alive(mailbox: Mailbox, asked: Asked, report: Report | None) -> bool:
+    """Whether the run's coordinator is at work, or about to begin, as far as its machine says."""
+    return asked.run in (under_way(report), remote.untaken(mailbox.read(order_key(COORDINATOR)), report))
 
 
 def told(mailbox: Mailbox, report: Report | None) -> list[dict[str, Any]]:
@@ -99,7 +103,7 @@ def told(mailbox: Mailbox, report: Report | None) -> list[dict[str, Any]]:
                 "state": "done" if code == 0 else "stopped" if code == 130 else "failed",
                 "last_line": end.get("last_line"),
             }
-        elif report is not None and alive(asked, report):
+        elif report is not None and alive(mailbox, asked, report):
             status = remote.status_of(report.value)
             line |= {
                 "state": "running",

@@ -42,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
     mailbox = Mailbox(there.bucket, region=config.lambdas.region)
     asked = runs.named(mailbox, args.run)
     report = runs.coordinator(mailbox)
-    if runs.end_of(mailbox, asked.run) is None and not runs.alive(asked, report):
+    if runs.end_of(mailbox, asked.run) is None and not runs.alive(mailbox, asked, report):
         raise ConfigError(
             f"run {asked.run} is lost: its coordinator does not run any more, and left no word; see siafu logs"
         )

@@ -69,7 +69,7 @@ def _follow(config: Config, run: str, wanted: re.Pattern[str], *, follow: bool) 
     while True:
         # Before we read: what was written last is there then.
         over = not follow or runs.end_of(mailbox, asked.run) is not None
-        over = over or not runs.alive(asked, runs.coordinator(mailbox))
+        over = over or not runs.alive(mailbox, asked, runs.coordinator(mailbox))
         for name, text in tail.read():
             _print(name, text)
         sys.stdout.flush()

@@ -17,7 +17,8 @@ import pytest
 
 from infra import deployment
 from infra.machines import found, overview, runs
-from infra.machines.mailbox import Mailbox, report_key, run_key
+from infra.machines.agent_state import Order
+from infra.machines.mailbox import Mailbox, order_key, report_key, run_key
 from infra.machines.remote import status_of
 from infra.verbs import cost, status
 from run_coordinator.past_runs import deployments
@@ -119,6 +120,27 @@ def test_runs_are_done_stopped_failed_running_or_lost(box: Mailbox) -> None:
     assert "loss 0.5000  $0.2500" in lines
     assert "failed." in lines
     json.dumps(report, allow_nan=False)
+
+
+def test_a_run_is_not_lost_before_its_machine_has_seen_it_nor_before_its_last_files_are_there(box: Mailbox) -> None:
+    def state() -> str:
+        (run,) = runs.told(box, runs.coordinator(box))
+        asked = runs.named(box, "mine")
+        assert runs.alive(box, asked, runs.coordinator(box)) is (run["state"] == "running")
+        return str(run["state"])
+
+    ask(box, "mine", "2026-11-21T09:00:00+00:00")
+    say(box, COORDINATOR, "i-1", state="waiting", run="before", order="0" * 16, ended=None)
+    assert state() == "lost"  # nobody was told to begin it
+    box.write(order_key(COORDINATOR), Order("1" * 16, "start", "mine", "0" * 64).value)
+    assert state() == "running"
+    ended = {"order": "1" * 16, "run": "mine", "code": 0, "last_line": "done.", "kept": False}
+    say(box, COORDINATOR, "i-1", state="waiting", run="mine", order="1" * 16, ended=ended)
+    assert state() == "running"
+    say(box, COORDINATOR, "i-1", state="waiting", run="mine", order="1" * 16, ended={**ended, "kept": True})
+    assert state() == "lost"
+    box.write(run_key("mine", "end.json"), {"code": 0, "last_line": "done."})
+    assert runs.told(box, runs.coordinator(box))[0]["state"] == "done"
 
 
 def test_siafu_runs_lists_what_status_does(
