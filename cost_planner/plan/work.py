@@ -80,39 +80,39 @@ class Speeds:
     developers' machine, 2 cores of an AMD EPYC."""
 
     # A server's graph threads.
-    task_s: float = 2.85e-05  # for every graph task
+    task_s: float = 5.04e-05  # for every graph task
     edge_ns: float = 0.0  # gather: for an edge
-    value_ns: float = 0.0801  # and for each column of it
-    score_ns: float = 0.865  # attention: and for each head of an edge
-    copy_ns: float = 0.256  # scatter: for a value that is copied
+    value_ns: float = 0.0539  # and for each column of it
+    score_ns: float = 0.965  # attention: and for each head of an edge
+    copy_ns: float = 0.255  # scatter: for a value that is copied
     # A server's main and I/O threads.
-    main_task_s: float = 0.000175  # for every task
-    main_tensor_s: float = 0.000187  # and for one that goes to an environment and comes back
-    main_byte_ns: float = 0.246  # of what is sent or received
-    io_message_s: float = 3.45e-05
-    io_byte_ns: float = 0.18
+    main_task_s: float = 0.000181  # for every task
+    main_tensor_s: float = 0.000126  # and for one that goes to an environment and comes back
+    main_byte_ns: float = 0.23  # of what is sent or received
+    io_message_s: float = 3.24e-05
+    io_byte_ns: float = 0.169
     # Tensor tasks, wherever they are computed.
-    flop_ns: float = 0.00916  # products: for an addition or a multiplication
-    word_ns: float = 0.0829  # products with a row's stored values: for a value and column of the result
-    word_back_ns: float = 0.12  # and transposed
-    read_ns: float = 0.232  # for a value that is read
-    element_ns: float = 0.972  # for a value that is made
-    tensor_s: float = 0.000381  # for every task
+    flop_ns: float = 0.00906  # products: for an addition or a multiplication
+    word_ns: float = 0.0802  # products with a row's stored values: for a value and column of the result
+    word_back_ns: float = 0.123  # and transposed
+    read_ns: float = 0.321  # for a value that is read
+    element_ns: float = 0.935  # for a value that is made
+    tensor_s: float = 0.000321  # for every task
     # And in an environment.
-    lambda_task_s: float = 0.000151
-    lambda_byte_ns: float = 0.683
-    lambda_io_s: float = 9e-05  # of its I/O thread, for every task
-    lambda_io_byte_ns: float = 0.347
+    lambda_task_s: float = 0.000183
+    lambda_byte_ns: float = 0.536
+    lambda_io_s: float = 9.75e-05  # of its I/O thread, for every task
+    lambda_io_byte_ns: float = 0.297
     # Parameter servers.
-    exchange_s: float = 0.00016  # for a request, or a gradient
-    exchange_byte_ns: float = 1.71
-    update_s: float = 0.000673  # once per epoch
-    update_byte_ns: float = 2.81  # of weights
+    exchange_s: float = 0.000148  # for a request, or a gradient
+    exchange_byte_ns: float = 1.41
+    update_s: float = 0.000826  # once per epoch
+    update_byte_ns: float = 1.59  # of weights
     # No processor's time: from one process to another on this machine.
-    hop_s: float = 0.0002
-    wake_s: float = 0.0002  # from one thread of a server to another
+    hop_s: float = 5e-05
+    wake_s: float = 0.0001  # from one thread of a server to another
     #: Of one machine's processors that all processes of a run share: what is left of each for their work.
-    usable: float = 0.95
+    usable: float = 0.9
     #: And where several servers, or environments, compute at a time.
     usable_among: float = 0.85
 
