@@ -48,6 +48,7 @@ AGGREGATE_BLOCK_BYTES, CONVERTED_BYTES = 256 << 20, 16 << 20
 WORDS_IN_COMMON = 0.65
 #: Bytes per entry of a sparse aggregate, beside itself, while it is made: SciPy's indices have 8 bytes, ours 4.
 SPARSE_PRODUCT_BYTES = 6
+INDEX_BYTES = 4  # of a stored value: its column
 SPARSE_BELOW = 0.25  # beyond, a gathered bag-of-words is made dense (graph_server.aggregate)
 #: What comes and goes leaves holes in an allocator's arenas.
 FRAGMENTATION = 1.15
@@ -236,7 +237,7 @@ def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry) -
     dense = entry.vertices * manifest.num_features * stored
     if not manifest.sparse_features:
         return dense
-    return dense if (entries := aggregate_entries(manifest, entry)) is None else entries * (4 + stored)
+    return dense if (entries := aggregate_entries(manifest, entry)) is None else entries * (INDEX_BYTES + stored)
 
 
 def share_stored(manifest: Manifest, entry: PartitionEntry) -> float:
@@ -247,10 +248,15 @@ def share_stored(manifest: Manifest, entry: PartitionEntry) -> float:
 
 def aggregate_entries(manifest: Manifest, entry: PartitionEntry) -> int | None:
     """Stored values of layer 0's aggregate of a bag of words; None if it is made dense."""
+    filled = _share_filled(manifest, entry)
+    return None if filled > SPARSE_BELOW else int(filled * entry.vertices * manifest.num_features)
+
+
+def _share_filled(manifest: Manifest, entry: PartitionEntry) -> float:
+    """Of the values of layer 0's aggregate of a bag of words, those that are not zero."""
     share, links = share_stored(manifest, entry), reach.Links.of(manifest)
     edges = entry.in_edges * (links.edges[MESSAGE] if links else 1.0)  # of links, pairs are not gathered along
-    filled = WORDS_IN_COMMON * (1 - (1 - share) ** (1 + edges / max(1, entry.vertices)))
-    return None if filled > SPARSE_BELOW else int(filled * entry.vertices * manifest.num_features)
+    return float(WORDS_IN_COMMON * (1 - (1 - share) ** (1 + edges / max(1, entry.vertices))))
 
 
 def _mapped_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
@@ -311,7 +317,11 @@ def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> i
     stacked, and as many for our peers. Then all but one of these are gone, and there is a block of columns, with the
     rows that are converted and summed for it."""
     if manifest.sparse_features:
-        return SPARSE_PRODUCT_BYTES * (aggregate_entries(manifest, entry) or 0)
+        entries = aggregate_entries(manifest, entry)
+        if entries is not None:
+            return SPARSE_PRODUCT_BYTES * entries
+        # The product is sparse until it is made dense, and both are there then.
+        return int(_share_filled(manifest, entry) * entry.vertices * manifest.num_features) * (INDEX_BYTES + itemsize)
     stored = sum(file.bytes for name, file in entry.files.items() if name.startswith("features"))  # as they travel, too
     ghosts = entry.ghosts_in * stored // max(1, entry.vertices)
     block = min(AGGREGATE_BLOCK_BYTES, (entry.vertices + entry.ghosts_in) * manifest.num_features * itemsize)

@@ -5,6 +5,7 @@ Like dense rows, all of these can be cut between any two rows: a tensor task may
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+
+_TOGETHER = 1 << 20  # entries that are made dense at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +85,11 @@ class SparseRows:
     def dense(self) -> Array:
         """The same matrix with its zeros, ``[num_rows, width]``."""
         out = np.zeros(self.shape, self.data.dtype)
-        out[self.row_of_entry(), self.indices] = self.data
+        # Some rows at a time: the row number of every entry takes as much as the entries.
+        cuts = np.searchsorted(self.indptr, np.arange(0, len(self.indices), _TOGETHER))
+        for start, stop in itertools.pairwise(np.unique([*cuts, len(self)]).tolist()):
+            some = self[start:stop]
+            out[start:stop][some.row_of_entry(), some.indices] = some.data
         return out
 
 

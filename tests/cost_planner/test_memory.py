@@ -147,6 +147,14 @@ def test_rows_are_counted_as_tables_lay_them_out(monkeypatch: pytest.MonkeyPatch
     assert lines == [hidden * 8 + classes * 3, hidden * 6 + classes * 3]
 
 
+def test_the_sparse_product_that_a_dense_aggregate_is_made_of_is_counted():
+    few, many = (predict(config(), manifest(features=8000, sparse=words), cores=2) for words in (200, 400))
+    values = 100_000 * 8000
+    assert part(few, GRAPH_SERVERS, "layer 0's aggregate") == 4 * values
+    making = [part(found, GRAPH_SERVERS, "rows between steps") for found in (few, many)]
+    assert 8 * 0.25 * values < making[0] < making[1] < 8 * values
+
+
 def test_a_bag_of_words_stays_sparse_until_it_fills_a_quarter():
     few, many = (predict(config(), manifest(features=8000, sparse=words), cores=2) for words in (30, 400))
     assert part(few, GRAPH_SERVERS, "layer 0's aggregate") < 100_000 * 8000 * 4 / 4
