@@ -87,7 +87,9 @@ def under_way(report: Report | None) -> str:
 
 def alive(mailbox: Mailbox, asked: Asked, report: Report | None) -> bool:
     """Whether the run's coordinator is at work, or about to begin, as far as its machine says."""
-    return asked.run in (under_way(report), remote.untaken(mailbox.read(order_key(COORDINATOR)), report))
+    if under_way(report) == asked.run:
+        return True
+    return remote.untaken(mailbox.read(order_key(COORDINATOR)), report) == asked.run
 
 
 def told(mailbox: Mailbox, report: Report | None) -> list[dict[str, Any]]:
@@ -104,7 +106,7 @@ def told(mailbox: Mailbox, report: Report | None) -> list[dict[str, Any]]:
                 "last_line": end.get("last_line"),
             }
         elif report is not None and alive(mailbox, asked, report):
-            status = remote.status_of(report.value)
+            status = remote.status_of(report.value if under_way(report) == asked.run else {})  # else another run's
             line |= {
                 "state": "running",
                 "phase": status.phase,

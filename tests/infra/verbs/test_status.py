@@ -130,10 +130,12 @@ def test_a_run_is_not_lost_before_its_machine_has_seen_it_nor_before_its_last_fi
         return str(run["state"])
 
     ask(box, "mine", "2026-11-21T09:00:00+00:00")
-    say(box, COORDINATOR, "i-1", state="waiting", run="before", order="0" * 16, ended=None)
+    before = {"phase": "training", "epoch": 4}  # of the run whose last files are being sent
+    say(box, COORDINATOR, "i-1", state="waiting", run="before", order="0" * 16, ended=None, status=before)
     assert state() == "lost"  # nobody was told to begin it
     box.write(order_key(COORDINATOR), Order("1" * 16, "start", "mine", "0" * 64).value)
     assert state() == "running"
+    assert runs.told(box, runs.coordinator(box))[0]["epoch"] == 0
     ended = {"order": "1" * 16, "run": "mine", "code": 0, "last_line": "done.", "kept": False}
     say(box, COORDINATOR, "i-1", state="waiting", run="mine", order="1" * 16, ended=ended)
     assert state() == "running"
