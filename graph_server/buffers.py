@@ -26,8 +26,9 @@ class Store(Protocol):
     def travelling(self) -> tuple[int, np.dtype[Any]]:
         """Columns and dtype of rows on their way to a peer."""
 
-    def write(self, place: Index, rows: Array, scale: Array | None = None) -> None:
-        """Rows as a model gives them, each times its scale."""
+    def write(self, place: Index, *columns: Array, scale: Array | None = None) -> None:
+        """Rows as a model gives them, each times its scale. ``columns``: of these rows, in one array or in several
+        side by side, as far as the store keeps them apart: they need not be joined first."""
 
     def read(self, place: Index) -> Array:
         """Rows as they were written, in float32 or float64: a copy."""
@@ -49,7 +50,8 @@ class TableStore:
     def travelling(self) -> tuple[int, np.dtype[Any]]:
         return self.table.width, BFLOAT16 if self.storage == "bfloat16" else np.dtype(self.storage)
 
-    def write(self, place: Index, rows: Array, scale: Array | None = None) -> None:
+    def write(self, place: Index, *columns: Array, scale: Array | None = None) -> None:
+        (rows,) = columns
         self.table.write(place, rows, scale, threads=self.threads)
 
     def read(self, place: Index) -> Array:
@@ -86,10 +88,10 @@ class PublishedSlot:
         """What is in the store, in float32 or float64: a copy."""
         return self.store.read(slice(None))
 
-    def write(self, interval: int, epoch: int, values: Array) -> None:
-        """Puts an interval's rows in; ``values`` in the order of its places."""
+    def write(self, interval: int, epoch: int, *columns: Array) -> None:
+        """Puts an interval's rows in, in the order of its places; ``columns``: as ``Store.write`` has them."""
         place = self.places[interval]
-        self.store.write(place, values, None if self.scale is None else self.scale[place])
+        self.store.write(place, *columns, scale=None if self.scale is None else self.scale[place])
         self.epoch_of[interval] = max(epoch, self.epoch_of[interval])
 
     def paste(self, interval: int, epoch: int, rows: Array) -> None:

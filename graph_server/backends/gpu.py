@@ -260,7 +260,8 @@ class DeviceStore:
     def travelling(self) -> tuple[int, np.dtype[Any]]:
         return self.rows.shape[1], BFLOAT16 if self.storage == "bfloat16" else np.dtype(self.storage)
 
-    def write(self, place: Index, rows: Array, scale: Array | None = None) -> None:
+    def write(self, place: Index, *columns: Array, scale: Array | None = None) -> None:
+        (rows,) = columns
         values = self._memory.put(rows, self._value)
         if scale is not None:
             values = values * self._memory.put(scale, self._value)[:, None]

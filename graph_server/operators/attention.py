@@ -54,11 +54,9 @@ class RecordStore:
             return self.records.columns + 2 * self._num_scores, BFLOAT16
         return self.records.columns + self._num_scores, self.records.real
 
-    def write(self, place: Index, rows: Array, scale: Array | None = None) -> None:
+    def write(self, place: Index, *columns: Array, scale: Array | None = None) -> None:
         assert scale is None, "what is gathered by attention is not scaled"
-        columns = self.records.columns
-        self.records.memory[place] = kernels.to_bfloat16(rows[:, :columns]) if self._bits16 else rows[:, :columns]
-        self.records.scores[place] = self._by_head(rows[:, columns:])
+        self.records.write(place, *columns)
 
     def read(self, place: Index) -> Array:
         return np.concatenate([ops.real(self.records.memory[place], self.records.real), self._scores(place)], axis=1)
@@ -75,10 +73,7 @@ class RecordStore:
         if self._bits16:
             scores = np.ascontiguousarray(scores).view(SCORES)
         self.records.memory[place] = rows[:, :columns]
-        self.records.scores[place] = self._by_head(scores)
-
-    def _by_head(self, scores: Array) -> Array:
-        return scores.reshape(len(scores), self.records.num_scores, self.records.heads)
+        self.records.scores[place] = scores.reshape(len(scores), self.records.num_scores, self.records.heads)
 
     def _scores(self, place: Index) -> Array:
         scores = self.records.scores[place]
@@ -111,11 +106,11 @@ class Attention(Operator):
         self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
         if not step.backward:
-            slot.write(interval, epoch, np.concatenate([np.asarray(rows[name]) for name in step.reads], axis=1))
+            slot.write(interval, epoch, *(np.asarray(rows[name]) for name in step.reads))
             return {}
         dZ, Z, leaned, log_total, leaned_total, t = (np.asarray(rows[name]) for name in step.reads)
         dt, delta = kernels.target_gradient(Attended(Z, log_total, leaned, leaned_total), dZ)
-        slot.write(interval, epoch, np.concatenate([dZ, t, log_total, delta], axis=1))
+        slot.write(interval, epoch, dZ, t, log_total, delta)
         (target,) = step.writes
         return {target: dt}
 

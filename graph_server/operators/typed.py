@@ -13,7 +13,7 @@ sum's dZ_v travels once, for all relations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,9 +37,9 @@ class SideBySide:
         columns, dtype = self.blocks[0].travelling
         return columns * len(self.blocks), dtype
 
-    def write(self, place: Index, rows: Array, scale: Array | None = None) -> None:
-        for block, part in self._parts(rows):
-            block.write(place, part, scale)
+    def write(self, place: Index, *columns: Array, scale: Array | None = None) -> None:
+        for block, part in self._parts(*columns):
+            block.write(place, part, scale=scale)
 
     def read(self, place: Index) -> Array:
         return np.concatenate([block.read(place) for block in self.blocks], axis=1)
@@ -51,9 +51,9 @@ class SideBySide:
         for block, part in self._parts(rows):
             block.paste(place, part)
 
-    def _parts(self, rows: Array) -> list[tuple[TableStore, Array]]:
-        width = self.blocks[0].table.width
-        return [(block, rows[:, i * width : (i + 1) * width]) for i, block in enumerate(self.blocks)]
+    def _parts(self, *columns: Array) -> Iterator[tuple[TableStore, Array]]:
+        parts = columns if len(columns) > 1 else np.split(columns[0], len(self.blocks), axis=1)
+        return zip(self.blocks, parts, strict=True)
 
 
 class Multiplied:
@@ -70,10 +70,11 @@ class Multiplied:
     def travelling(self) -> tuple[int, np.dtype[Any]]:
         return self._rows.shape[1], self._rows.dtype
 
-    def write(self, place: Index, rows: Array, scale: Array | None = None) -> None:
+    def write(self, place: Index, *columns: Array, scale: Array | None = None) -> None:
+        (rows,) = columns
         self._rows[place] = rows
         for i, block in enumerate(self.blocks):
-            block.write(place, rows[:, : self._width], rows[:, self._width + i])
+            block.write(place, rows[:, : self._width], scale=rows[:, self._width + i])
 
     def read(self, place: Index) -> Array:
         return self._rows[place].copy()
@@ -109,15 +110,15 @@ class Typed(Operator):
         self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
         values = np.asarray(rows[str(step.publishes)])  # [k, F] or [k, R F]
-        published = values
+        published = [values]
         if step.backward:
             factors = [inverse[slot.places[interval]][:, None] for inverse in self.inverse]  # [k, 1] each
             if self._sums(str(step.publishes)):
-                published = np.concatenate([values, *factors], axis=1)
+                published = [np.concatenate([values, *factors], axis=1)]
             else:
                 blocks = np.split(values, self.num_types, axis=1)
-                published = np.concatenate([dZ * c for dZ, c in zip(blocks, factors, strict=True)], axis=1)
-        slot.write(interval, epoch, published)
+                published = [dZ * c for dZ, c in zip(blocks, factors, strict=True)]
+        slot.write(interval, epoch, *published)
         return dict.fromkeys(step.writes, values)
 
     def _sums(self, gradient: str) -> bool:

@@ -78,11 +78,12 @@ def test_each_number_of_a_row_read_while_it_is_replaced_is_of_one_of_the_two_epo
     )
     old, new = -1.9921875, 3.0e38  # no byte of theirs is the same
     written = []
-    columns = width if kind == "table" else width + 9
+    widths = (width,) if kind == "table" else (width, 3, 3, 3)
     for number in (old, new):
-        store.write(slice(None), np.full((rows, columns), number, np.float64 if storage == "float64" else np.float32))
+        real = np.float64 if storage == "float64" else np.float32
+        store.write(slice(None), *(np.full((rows, columns), number, real) for columns in widths))
         written.append(store.cut(slice(None)))
-    allowed = np.unique(np.concatenate([store.read(slice(None)), np.full((1, columns), old)]))
+    allowed = np.unique(np.concatenate([store.read(slice(None)), np.full((1, sum(widths)), old)]))
     over = threading.Event()
 
     def replace() -> None:
@@ -115,7 +116,7 @@ def test_threads_that_share_a_write_change_no_bit(storage: str, monkeypatch: pyt
     found = []
     for threads in (1, 4):
         store = TableStore(40_000, 7, storage, threads)
-        store.write(slice(None), values, scale)
+        store.write(slice(None), values, scale=scale)
         store.paste(slice(5, 9), values[:4])
         found.append(store.read(slice(None)))
     assert asked == [1, 1, 4, 4]

@@ -259,7 +259,7 @@ def test_rows_are_stored_as_the_hosts_tables_have_them(storage: str) -> None:
         count = 4 if isinstance(place, slice) else 3
         rows, scale = rng.normal(size=(count, 5)).astype(dtype), rng.random(count).astype(dtype)
         for store in stores:
-            store.write(place, rows, scale)
+            store.write(place, rows, scale=scale)
     assert stores[0].travelling == stores[1].travelling
     assert np.array_equal(stores[0].read(slice(None)), stores[1].read(slice(None)))
     assert np.array_equal(stores[0].cut(slice(1, 4)), stores[1].cut(slice(1, 4)))
@@ -286,7 +286,7 @@ def test_sums_over_edges_are_the_hosts(graph: str, aggregation: Any, backward: b
     stores: list[Any] = [TableStore(n + ghosts, 3, "float64"), DeviceStore(n + ghosts, 3, "float64", CPU)]
     rows = np.random.default_rng(0).normal(size=(n + ghosts, 3))
     for store in stores:
-        store.write(slice(None), rows, gather.source_scale)
+        store.write(slice(None), rows, scale=gather.source_scale)
     edges = DeviceEdges(gather, np.dtype(np.float64), CPU)
     for start, stop in ((0, n), (2, n - 3), (4, 4)):
         wanted = gather(start, stop, stores[0].table, factor=0.5)

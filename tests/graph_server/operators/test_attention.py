@@ -39,7 +39,7 @@ GRAPHS = {
 def test_what_a_peer_pastes_it_reads_as_the_owner_does(num_scores, beside, place, dtype):
     ours, theirs = (store(dtype, num_scores, beside=own) for own in (beside, not beside))
     rows = np.random.default_rng(1).normal(size=(3, (WIDTH + num_scores) * HEADS)).astype(ours.records.real)
-    ours.write(place, rows)
+    ours.write(place, *apart(rows))
     cut = ours.cut(place)
     assert (cut.shape[1], cut.dtype) == ours.travelling
     theirs.paste(place, cut)
@@ -53,12 +53,17 @@ def test_what_a_peer_pastes_it_reads_as_the_owner_does(num_scores, beside, place
 def test_rows_of_16_bits_keep_scores_of_32(num_scores):
     records = store("bfloat16", num_scores)
     rows = np.random.default_rng(2).normal(size=(7, (WIDTH + num_scores) * HEADS)).astype(np.float32)
-    records.write(slice(None), rows)
+    records.write(slice(None), *apart(rows))
     read = records.read(slice(None))
     columns = WIDTH * HEADS
     np.testing.assert_array_equal(to_bfloat16(read[:, :columns]), to_bfloat16(rows[:, :columns]))
     np.testing.assert_array_equal(read[:, columns:], rows[:, columns:])
     assert records.travelling == (columns + 2 * num_scores * HEADS, ops.BFLOAT16)
+
+
+def apart(rows: Array) -> list[Array]:
+    """Rows, and each of their scores, of rows that have them side by side."""
+    return np.split(rows, range(WIDTH * HEADS, rows.shape[1], HEADS), axis=1)
 
 
 def store(dtype: Any, num_scores: int, *, beside: bool = True) -> RecordStore:
@@ -93,7 +98,7 @@ class Layer:
         """Published by everybody: inner vertices' rows and ghosts'."""
         base = base_vertices(self.shard, backward=step.backward)
         slot = PublishedSlot(self.operator.store(step, len(base)), {0: slice(0, len(base))})
-        slot.write(0, EPOCH, np.concatenate([array[base] for array in arrays], axis=1))
+        slot.write(0, EPOCH, *(array[base] for array in arrays))
         return slot
 
     def steps(self, *kinds: Kind) -> list[Step]:
