@@ -103,10 +103,10 @@ SHOW := sed -u -n -E -e '/\.metadata/d' -e 's/^ *(Downloading|Using cached|siafu
              -e 's/.*Preparing editable metadata.*: started/  finding packages/p' \
              -e 's/^Installing collected.*/  installing/p'
 # Bytecode is made of what is imported, then: of all of SciPy and scikit-learn it would take half of pip's time.
-# The kernels are compiled while pip fetches and installs: setup.py lets pip's own build wait for them, and take them.
+# The kernels are compiled while pip fetches and installs: its own build leaves them out.
 INSTALL = set -o pipefail; { \
 	  $(PIP) -q $(BUILD_NEEDS) && { $(BIN)/python setup.py -q build_ext --inplace & trap "kill $$! 2> /dev/null" EXIT; } && \
-	  $(PIP) -v --no-compile --no-build-isolation -e $(1) && wait; \
+	  SIAFU_LIBRARY=none $(PIP) -v --no-compile --no-build-isolation -e $(1) && wait; \
 	} 2>&1 | tee $(VENV)/pip.log | $(SHOW) || { tail -n 40 $(VENV)/pip.log >&2; exit 1; }
 BUILD_NEEDS := $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml | tr -d ',')
 

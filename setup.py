@@ -6,8 +6,9 @@ is compiled, and with which flags, is in siafu/kernels/build.py: most sources on
 the machine's architecture. siafu picks at run time what the processor has, so that a library built on one x86
 server runs on all of them. With SIAFU_ISAS=native in the environment, and for a checkout (``pip install -e``,
 ``setup.py build_ext --inplace``) without SIAFU_ISAS=all, only this machine's best is compiled, in a third of the time.
-SIAFU_LIBRARY=FILE takes a library that was compiled elsewhere (``infra.distributions``). Without a compiler the
-installation succeeds all the same: siafu then computes with SciPy, slower, and ``siafu doctor`` says so.
+SIAFU_LIBRARY=FILE takes a library that was compiled elsewhere (``infra.distributions``), SIAFU_LIBRARY=none leaves it
+to another process (the Makefile). Without a compiler the installation succeeds all the same: siafu then computes with
+SciPy, slower, and ``siafu doctor`` says so.
 """
 
 from __future__ import annotations
@@ -20,18 +21,12 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-try:
-    import fcntl
-except ImportError:  # not of Unix
-    fcntl = None  # type: ignore[assignment]
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -63,22 +58,6 @@ def is_new(library: Path, wanted: Iterable[str]) -> bool:
     installed later needs it no second time."""
     found = loaded(library)
     return found is not None and all(found.siafu_built() >> build.ISAS.index(isa) & 1 for isa in wanted)
-
-
-@contextmanager
-def turn() -> Iterator[None]:
-    """One process at a time compiles: ``make setup`` compiles while pip installs what siafu needs, and pip's own build
-    then finds the library."""
-    if fcntl is None:
-        yield
-        return
-    folder = os.open(build.FOLDER, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a file system without locks: both compile
-            fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
 
 
 def say_how_far(compiling: Sequence[Future[str]]) -> None:
@@ -137,7 +116,8 @@ class BuildKernels(build_ext):
         path = Path(self.get_ext_fullpath(ext.name))
         path.parent.mkdir(parents=True, exist_ok=True)
         if ready := os.environ.get("SIAFU_LIBRARY"):
-            shutil.copy2(ready, path)
+            if ready != "none":
+                shutil.copy2(ready, path)
             return
         if is_new(IN_TREE, self._wanted):
             shutil.copy2(IN_TREE, path)
@@ -177,8 +157,7 @@ class BuildKernels(build_ext):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         self._in_place = bool(self.inplace)  # setuptools builds elsewhere all the same, and copies at its end
         try:
-            with turn():
-                super().run()
+            super().run()
         except Exception as error:
             print(
                 f"siafu: the compiled kernels could not be built ({error}); SciPy will do their work", file=sys.stderr

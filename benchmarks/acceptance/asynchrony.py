@@ -30,7 +30,7 @@ GRAPHS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "amazon_computers": ("amazon_computers", 150, {}),
     "amazon_computers, row": ("amazon_computers", 120, {"feature_norm": "row"}),
     "reddit-small 0.05": (REDDIT, 60, {}),
-    "reddit-small 0.05, row": (REDDIT, 120, {"feature_norm": "row"}),
+    "coauthor_cs": ("coauthor_cs", 60, {}),
 }
 #: The paper's asynchrony: gathers never wait, intervals have no locality; with s > 0 as many as can may run ahead.
 PAPER = {"train.freshness": 0.0, "train.warmup_epochs": 0, "data.order": "random"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.metadata
 import re
 import runpy
@@ -96,17 +95,17 @@ def test_an_editable_installation_is_for_this_machine_alone(monkeypatch, editabl
     assert set(command._wanted) == expected
 
 
-def test_a_file_system_without_locks_is_no_reason_not_to_compile(monkeypatch):
-    def flock(file: int, how: int) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
+@pytest.mark.parametrize("elsewhere", ["none", "ready.so"])
+def test_a_library_that_is_compiled_elsewhere_is_not_compiled(monkeypatch, tmp_path, elsewhere):
     monkeypatch.setattr("setuptools.setup", lambda **_: None)
-    monkeypatch.setattr("fcntl.flock", flock)
+    (tmp_path / "ready.so").write_text("compiled")
+    monkeypatch.setenv("SIAFU_LIBRARY", "none" if elsewhere == "none" else str(tmp_path / elsewhere))
     monkeypatch.chdir(ROOT)
-    entered = []
-    with runpy.run_path("setup.py")["turn"]():
-        entered.append(True)
-    assert entered == [True]
+    command = runpy.run_path("setup.py")["BuildKernels"](Distribution())
+    command.build_lib = str(tmp_path / "lib")  # a compiler, which it has none of, would be an error
+    command.build_extension(SimpleNamespace(name="siafu.kernels._native"))
+    made = [file.read_text() for file in (tmp_path / "lib").rglob("*.so")]
+    assert made == ([] if elsewhere == "none" else ["compiled"])
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
