@@ -1,7 +1,7 @@
 """What asynchrony costs in epochs: ``async`` with s = 0 and 1 beside ``pipe``, as
 siafu does it and as the paper has it.
 
-    python -m benchmarks.acceptance.asynchrony [--seeds 3] [--only GRAPH] [--backend cpu|lambda] [--json FILE]
+    python -m benchmarks.acceptance.asynchrony [--seeds 5] [--only GRAPH] [--backend cpu|lambda] [--json FILE]
 
 For each graph and seed, ``pipe`` sets the bar: its best validation accuracy less half a point. A variant's figure is
 the number of epochs until its validation accuracy first reaches the bar, as a ratio to pipe's own number; the mean over
@@ -49,7 +49,7 @@ BAR = 0.005
 def main(argv: Sequence[str] | None = None) -> int:
     args = table.parser(
         __doc__,
-        seeds=3,
+        seeds=5,
         only=("", "graphs whose name contains this"),
         backend="cpu",
         variants=",".join(VARIANTS),
@@ -121,7 +121,8 @@ def measure(
 
 def mode_of(staleness: int | None) -> dict[str, Any]:
     """The flags of a variant."""
-    return {"mode": "pipe"} if staleness is None else {"mode": "async", "staleness": staleness, "trace": True}
+    traced = {"trace": True}  # of pipe too: it takes its time
+    return {"mode": "pipe", **traced} if staleness is None else {"mode": "async", "staleness": staleness, **traced}
 
 
 def first(accuracy: list[float], bar: float) -> int | None:
