@@ -52,7 +52,7 @@ OUT/names.json; with --num-edge-types, types are not renumbered.
               a column of ids; random:F, F columns of standard normal numbers
   --labels    L.npy [N] or [N, C], or a table of id and label: a word, an integer from 0 on, a
               number with a fraction (regression), or a column of 0 and 1 for every class. A vertex
-              without a label (or -1) is in no split. Without --labels, there is nothing to train
+              without a label (or -1) is in no split. Without --labels, only --task link can train
   --split     S.npy [N] or a table of id and train, val or test (or 1, 2, 3); without --split, it
               is drawn at random (--train-per-class)
   FILE#COLUMN,COLUMN takes only those columns, FILE#-COLUMN all but this one, FILE#* all; of features,

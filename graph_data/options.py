@@ -199,7 +199,7 @@ class Options:
         order_scores: OrderScores | None = None,
     ) -> Manifest:
         """Of the tidy ``graph``, whose edges are counted by ``num_edges``; ``order`` is
-        what "auto" or "best" stood for."""
+        what "auto" stood for."""
         return Manifest(
             siafu=__version__,
             name=graph.name,

@@ -72,25 +72,24 @@ def prepare(
     """Writes the shards of ``source`` to the folder ``out``, in place of a prepared graph that is there.
 
     ``source`` is a name (``resolve``), or a graph in memory, also one of another package (``graph_data.objects``).
-    ``partitioner`` is a name in ``graph_data.partitioners``, ``order`` one in ``graph_data.orders``, or "auto" or
-    "best" (``graph_data.choice``). ``directed`` and ``feature_norm``: see ``siafu.graph.tidy``. A graph without a split
+    ``partitioner`` is a name in ``graph_data.partitioners``, ``order`` one in ``graph_data.orders``, or "auto"
+    (``graph_data.choice``). ``directed`` and ``feature_norm``: see ``siafu.graph.tidy``. A graph without a split
     gets a seeded one: ``train_per_class`` and ``val_per_class`` vertices of every class and the rest for test, or
     60/20/20 percent if it is multi-label or its labels are numbers.
 
     ``task`` "link" holds out the shares ``val_edges`` and ``test_edges`` of the edges, to be predicted, and draws
-    false ones: ``negatives`` per training edge, ``eval_negatives`` per vertex that ranks held-out edges
-    (``graph_data.link_split``). ``inductive``: the split whose training vertices, and the edges among them, are the
-    graph that is trained on; features are then standardised by these vertices' means and deviations.
-    ``features_as``: a prepared graph, or a run, whose columns of features are taken, by their names and in their
-    order, and whose means and deviations.
+    negative edges: ``negatives`` per training edge, ``eval_negatives`` per vertex that ranks held-out edges
+    (``graph_data.link_split``). ``inductive``: the number of a split; only its training vertices, and the edges among
+    them, train, and features are standardised with their means and deviations. ``features_as``: a prepared graph or a
+    run; its feature columns are taken by name, in its order, and standardised with its means and deviations.
 
-    ``memory`` limits what this process may take (bytes, or "6GiB"; None: 60% of what is free, or all of it if the
-    partitioner or order needs the graph in memory). A graph that would take more is prepared on disk
-    (``graph_data.stream``), with the same result as with order "given"; ``stream`` True or False forces one way. The
-    way over the disk continues where an interrupted call with the same source and options stopped; what it has lies in
-    the folder ``work``, by default beside ``out``. ``say`` is told the estimate, then every step.
+    ``memory`` limits this process (bytes, or "6GiB"; None: 60% of free memory, or all of it if the partitioner or order
+    needs the graph in memory). A graph that needs more is prepared on disk (``graph_data.stream``), and equals one
+    with order "given"; ``stream`` True or False forces one way. On disk, the same call continues an interrupted one
+    with the same source and options; its files are in the folder ``work``, by default beside ``out``. ``say`` is called
+    with the estimate, then with every step.
 
-    Raises: DatasetError for a source that is unknown or malformed; ConfigError for an option that cannot be.
+    Raises: DatasetError for a source that is unknown or malformed; ConfigError for an option that is not possible.
     """
     options = Options.of({**locals(), "features_as": os.fspath(features_as)})
     options.check()

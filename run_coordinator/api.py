@@ -48,13 +48,13 @@ def train(
 ) -> Run:
     """Trains a model and returns the finished run. In a notebook, progress is shown below the cell.
 
-    source: what to train on; see ``siafu prepare --help-all``; or a graph in memory, also one of PyG, DGL, NetworkX or
-    SciPy (``graph_data.objects``), whose shards the cache keeps. config: a Config or a TOML file to start from.
-    settings: ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph
-    (``run_coordinator.presets``). Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``;
-    also those of tables: ``siafu.train("edges.csv", features="users.csv", labels="users.csv#job")``.
-    on_epoch: called in this process with a ``siafu.EpochEnd`` after each epoch, once its scores are known. What it
-    returns is ignored; an exception in it ends the run, is raised here, and ``siafu.resume`` goes on.
+    source: the name of a graph (``siafu prepare --help-all`` lists all kinds), or a graph in memory, also of PyG, DGL,
+    NetworkX or SciPy; its shards are kept in the cache. config: a Config or a TOML file to start from. settings:
+    ``{"section.key": value}``. preset: "paper" for the settings that the model's paper published for this graph.
+    Keyword arguments are the flags of ``siafu train``: ``epochs=50, mode="pipe", parts=2``; also those of tables:
+    ``siafu.train("edges.csv", features="users.csv", labels="users.csv#job")``.
+    on_epoch: called in this process with a ``siafu.EpochEnd`` after each epoch, once its scores are known. Its return
+    value is ignored. An exception in it ends the run and is raised here; ``siafu.resume`` continues the run.
 
         >>> run = siafu.train("digits", epochs=50, on_epoch=lambda end: print(end.epoch, end.loss, end.val_acc))
         >>> run.test_acc

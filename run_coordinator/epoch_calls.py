@@ -29,7 +29,7 @@ EVERY_S = 0.5
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """An epoch that has ended, as ``on_epoch`` is told."""
+    """An epoch that has ended: the argument of ``on_epoch``."""
 
     epoch: int  # from 1
     loss: float  # of training

@@ -138,16 +138,16 @@ def repeat(
     """Trains ``runs`` times, with seeds ``train.seed``, ``train.seed`` + 1 and so on; the
     other arguments are ``siafu.train``'s.
 
-    data_seeds: count ``data.seed`` up as well: another split where the source has none, and another partition. jobs:
-    how many to train side by side. watch: what shows a trial's progress; by default a line below the cell of a
-    notebook. on_done: hears of each that is finished; on_epoch: of each epoch of each, by its ``run_dir``. Interrupted,
-    the same call goes on with what is missing.
+    data_seeds: also increase ``data.seed``: new partitions, and a new split if the source has none. jobs: runs to train
+    at the same time. watch: what shows a run's progress; by default a line below the cell of a notebook. on_done:
+    called with each finished run; on_epoch: called after each epoch of each run, whose ``run_dir`` names the run. After
+    an interruption, the same call continues.
 
         >>> runs = siafu.repeat("digits", runs=5, epochs=50)
         >>> runs.test_acc
         (0.98, 0.004)
 
-    Raises what ``siafu.train`` raises; runs that are finished by then stay.
+    Raises: as ``siafu.train``. Finished runs are kept.
     """
     if runs < 1 or jobs < 1:
         raise ConfigError(f"runs = {runs}, jobs = {jobs}: must be >= 1")

@@ -17,7 +17,7 @@ from siafu.sparse import Array
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A finished run and its directory. It may stand wherever a run's directory is asked for."""
+    """A finished run and its directory. Functions that take a run's directory take a ``Run`` too."""
 
     dir: Path
     result: Result  # what ``siafu train --json`` prints
@@ -27,7 +27,7 @@ class Run:
 
     @classmethod
     def open(cls, run_dir: str | os.PathLike[str]) -> Run:
-        """A run that has ended, by its directory. Raises: ConfigError for one that has not."""
+        """The finished run in a directory. Raises: ConfigError for a run that has not ended."""
         path = Path(run_dir)
         if not (path / CONFIG).is_file():
             raise ConfigError(f"{path}: not a run directory: it has no {CONFIG}")

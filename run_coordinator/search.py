@@ -141,15 +141,15 @@ def search(
     """Trains with every combination of ``over``, or ``random`` draws of it; returns the
     points, best validation score first.
 
-    over: by the names of flags or "section.key", lists of values, or ranges "1e-4..1e-1:log" to draw from
-    (``run_coordinator.search_space``). seed: of the draws. runs: seeds for each point, of which the mean counts. jobs:
-    how many to train side by side. watch, on_done, on_epoch: as of ``siafu.repeat``. The other arguments are
-    ``siafu.train``'s and hold for all points.
+    over: name of a flag or "section.key" -> values to try, or a range such as "1e-4..1e-1:log" to draw from
+    (``run_coordinator.search_space``). seed: of the draws. runs: seeds per point; points are ranked by their mean.
+    jobs: runs to train at the same time. watch, on_done, on_epoch: as in ``siafu.repeat``. The other arguments are
+    those of ``siafu.train``, for all points.
 
         >>> found = siafu.search("cora", {"lr": [0.01, 0.005], "hidden": [16, 32]}, runs=3)
         >>> found.best_settings, found.best.val_acc
 
-    Raises: ConfigError for a point that cannot be, before anything is trained; else what ``siafu.train`` raises.
+    Raises: ConfigError for a point that is not possible, before anything is trained; else as ``siafu.train``.
     """
     if runs < 1 or jobs < 1 or random < 0:
         raise ConfigError(f"runs = {runs}, jobs = {jobs}, random = {random}: must be >= 1, random >= 0")

@@ -104,13 +104,13 @@ def train(
 ) -> Run:
     """Trains a model and returns the finished run. In a notebook, progress is shown below the cell.
 
-    source: what to train on; see ``siafu prepare --help-all``; or a graph in memory, also one of PyG, DGL, NetworkX or
-    SciPy (``graph_data.objects``), whose shards the cache keeps. config: a Config or a TOML file to start from.
-    settings: ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph
-    (``run_coordinator.presets``). Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``;
-    also those of tables: ``siafu.train("edges.csv", features="users.csv", labels="users.csv#job")``.
-    on_epoch: called in this process with a ``siafu.EpochEnd`` after each epoch, once its scores are known. What it
-    returns is ignored; an exception in it ends the run, is raised here, and ``siafu.resume`` goes on.
+    source: the name of a graph (``siafu prepare --help-all`` lists all kinds), or a graph in memory, also of PyG, DGL,
+    NetworkX or SciPy; its shards are kept in the cache. config: a Config or a TOML file to start from. settings:
+    ``{"section.key": value}``. preset: "paper" for the settings that the model's paper published for this graph.
+    Keyword arguments are the flags of ``siafu train``: ``epochs=50, mode="pipe", parts=2``; also those of tables:
+    ``siafu.train("edges.csv", features="users.csv", labels="users.csv#job")``.
+    on_epoch: called in this process with a ``siafu.EpochEnd`` after each epoch, once its scores are known. Its return
+    value is ignored. An exception in it ends the run and is raised here; ``siafu.resume`` continues the run.
 
         >>> run = siafu.train("digits", epochs=50, on_epoch=lambda end: print(end.epoch, end.loss, end.val_acc))
         >>> run.test_acc
@@ -245,16 +245,16 @@ def repeat(
     """Trains ``runs`` times, with seeds ``train.seed``, ``train.seed`` + 1 and so on; the
     other arguments are ``siafu.train``'s.
 
-    data_seeds: count ``data.seed`` up as well: another split where the source has none, and another partition. jobs:
-    how many to train side by side. watch: what shows a trial's progress; by default a line below the cell of a
-    notebook. on_done: hears of each that is finished; on_epoch: of each epoch of each, by its ``run_dir``. Interrupted,
-    the same call goes on with what is missing.
+    data_seeds: also increase ``data.seed``: new partitions, and a new split if the source has none. jobs: runs to train
+    at the same time. watch: what shows a run's progress; by default a line below the cell of a notebook. on_done:
+    called with each finished run; on_epoch: called after each epoch of each run, whose ``run_dir`` names the run. After
+    an interruption, the same call continues.
 
         >>> runs = siafu.repeat("digits", runs=5, epochs=50)
         >>> runs.test_acc
         (0.98, 0.004)
 
-    Raises what ``siafu.train`` raises; runs that are finished by then stay.
+    Raises: as ``siafu.train``. Finished runs are kept.
 
     Settings, with the defaults of a run without config and preset (docs/settings.md; siafu.train tells what they mean).
     """
@@ -330,15 +330,15 @@ def search(
     """Trains with every combination of ``over``, or ``random`` draws of it; returns the
     points, best validation score first.
 
-    over: by the names of flags or "section.key", lists of values, or ranges "1e-4..1e-1:log" to draw from
-    (``run_coordinator.search_space``). seed: of the draws. runs: seeds for each point, of which the mean counts. jobs:
-    how many to train side by side. watch, on_done, on_epoch: as of ``siafu.repeat``. The other arguments are
-    ``siafu.train``'s and hold for all points.
+    over: name of a flag or "section.key" -> values to try, or a range such as "1e-4..1e-1:log" to draw from
+    (``run_coordinator.search_space``). seed: of the draws. runs: seeds per point; points are ranked by their mean.
+    jobs: runs to train at the same time. watch, on_done, on_epoch: as in ``siafu.repeat``. The other arguments are
+    those of ``siafu.train``, for all points.
 
         >>> found = siafu.search("cora", {"lr": [0.01, 0.005], "hidden": [16, 32]}, runs=3)
         >>> found.best_settings, found.best.val_acc
 
-    Raises: ConfigError for a point that cannot be, before anything is trained; else what ``siafu.train`` raises.
+    Raises: ConfigError for a point that is not possible, before anything is trained; else as ``siafu.train``.
 
     Settings, with the defaults of a run without config and preset (docs/settings.md; siafu.train tells what they mean).
     """
@@ -371,15 +371,15 @@ def resume(
     max_time: float | str = ...,
     security: Literal["auto", "curve", "none"] = ...,
 ) -> Run:
-    """Goes on with a run that was stopped, by a limit, a crash or Ctrl-C, and returns it finished.
+    """Continues a run that a limit, a crash or Ctrl-C stopped, and returns the finished run.
 
-    settings, on_epoch and keyword arguments: as of ``siafu.train``: more epochs, a higher budget, another number of
-    partitions or parameter servers. A finished run goes on too, if it is given more epochs, a higher target or more
-    patience. In ``pipe``, with the settings that it had, the weights are the same bits as of a run that was never
-    stopped. Without a checkpoint it begins anew, and says so.
+    settings, on_epoch and keyword arguments: as in ``siafu.train``, such as more epochs, a higher budget, or another
+    number of partitions or parameter servers. A finished run continues too, with more epochs, a higher target or more
+    patience. In ``pipe``, with unchanged settings, the weights are those of a run that was never stopped, bit for bit.
+    A run without a checkpoint starts from the beginning, with a warning.
 
-    Raises: ConfigError for a run that is finished or cannot go on so, DatasetError for a damaged one; else as
-    ``train``.
+    Raises: ConfigError for a run that is finished, or that cannot continue with these settings; DatasetError for
+    damaged checkpoints; else as ``siafu.train``.
 
     Settings, by default those that the run has (docs/settings.md; siafu.train tells what they mean).
     """
@@ -453,14 +453,15 @@ def train_baseline(
     labels: str | os.PathLike[str] = ...,
     target: str = ...,
 ) -> Run:
-    """Trains by a method of ``siafu.baseline.METHODS`` and returns the finished run.
+    """Trains with a method of ``siafu baseline`` and returns the finished run.
 
-    source: as of ``siafu.train``; shards must have as many parts as the method needs. Keyword arguments are the flags
-    of ``siafu baseline``: ``ranks=4, smooth="FG", link_rate="25MB"``. on_epoch: as of ``siafu.train``.
+    source: as in ``siafu.train``; shards must have the number of parts that the method needs. Keyword arguments are the
+    flags of ``siafu baseline``: ``ranks=4, smooth="FG", link_rate="25MB"``. on_epoch: as in ``siafu.train``.
 
         >>> siafu.train_baseline("pipegcn", "cora", ranks=2, epochs=100).test_acc
 
-    Raises: ConfigError or DatasetError for what the user asked; PeerLost for a rank that died; what a rank raised.
+    Raises: ConfigError or DatasetError for wrong input; PeerLost for a rank that died; else the
+    error that a rank raised.
 
     Settings, by default those that the method begins with (docs/settings.md; siafu.train tells what the others mean):
 

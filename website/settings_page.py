@@ -8,8 +8,8 @@ from siafu.config import settings
 HEAD = """# All settings
 
 The lines of a `config.toml`, with their defaults. `siafu train --config FILE` reads a file, `--set section.key=VALUE`
-sets one line, and many settings have a flag. siafu checks all values before it starts anything, and suggests the
-closest key for an unknown one.
+sets one line, and many settings have a flag. siafu checks all values before it starts anything. It suggests
+the closest key for an unknown one, and refuses a value that would have no effect, such as `train.freshness` in `pipe`.
 """
 SECTIONS = {
     "data": "The graph and its partitions.",

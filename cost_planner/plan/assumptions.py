@@ -63,7 +63,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         *_of_own_types(asked),
         *_of_many_servers(shown),
         *_of_cards(asked, shown),
-        *_of_attention(config),
+        *_of_typed_edges(config),
     ]
 
 
@@ -75,7 +75,7 @@ def caveats(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], 
         *_of_own_types(asked),
         *_of_many_servers(shown),
         *_of_driver(shown),
-        *_of_attention(asked.config),
+        *_of_typed_edges(asked.config),
     ]
 
 
@@ -100,13 +100,10 @@ def _of_many_servers(shown: Sequence[Predicted]) -> list[str]:
     return [f"docs/scale.md covers up to {EXAMINED_SERVERS} servers; this plan has options with {most}."]
 
 
-def _of_attention(config: Config) -> list[str]:
-    if not operators(config.model.name) - {"linear"}:
+def _of_typed_edges(config: Config) -> list[str]:
+    if "typed" not in operators(config.model.name):
         return []
-    return [
-        "Attention and typed edges are planned like gcn's sums over edges, which were calibrated, so their times are "
-        "too fast."
-    ]
+    return ["Typed edges are planned like gcn's sums over edges, so times of this model are too short."]
 
 
 def _of_driver(shown: Sequence[Predicted]) -> list[str]:

@@ -92,8 +92,8 @@ def _homogeneous(data: Any) -> Any:
 def to_pyg(graph: Graph) -> Any:
     """A ``Data`` with the edges as they are listed: ``siafu.graph.tidy`` makes them those that we train on.
 
-    Features and weights become float32; sparse features dense, up to a limit. What several classes a vertex has is
-    float32 too, as PyG's losses want it. Raises: ConfigError without PyG; DatasetError beyond the limit.
+    Features and weights become float32, and sparse features dense, up to a limit. Labels of several classes per vertex
+    become float32 too, for PyG's losses. Raises: ConfigError without PyG; DatasetError beyond the limit.
     """
     try:
         make = import_module("torch_geometric.data").Data

@@ -15,9 +15,7 @@ from siafu.errors import ConfigError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu destroy [--name NAME] [--yes] [--json]"
-    parser.description = (
-        "Remove a deployment from AWS with its data, whatever its state; then list what is left: nothing."
-    )
+    parser.description = "Remove a deployment from AWS with its data, whatever its state, and list what is left."
     parser.epilog = "examples:\n  siafu destroy\n  siafu destroy --name my-run --yes --json\n"
     arguments.add_config(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")

@@ -41,14 +41,15 @@ def train_baseline(
     on_epoch: OnEpoch | None = None,
     **short: Any,
 ) -> Run:
-    """Trains by a method of ``siafu.baseline.METHODS`` and returns the finished run.
+    """Trains with a method of ``siafu baseline`` and returns the finished run.
 
-    source: as of ``siafu.train``; shards must have as many parts as the method needs. Keyword arguments are the flags
-    of ``siafu baseline``: ``ranks=4, smooth="FG", link_rate="25MB"``. on_epoch: as of ``siafu.train``.
+    source: as in ``siafu.train``; shards must have the number of parts that the method needs. Keyword arguments are the
+    flags of ``siafu baseline``: ``ranks=4, smooth="FG", link_rate="25MB"``. on_epoch: as in ``siafu.train``.
 
         >>> siafu.train_baseline("pipegcn", "cora", ranks=2, epochs=100).test_acc
 
-    Raises: ConfigError or DatasetError for what the user asked; PeerLost for a rank that died; what a rank raised.
+    Raises: ConfigError or DatasetError for wrong input; PeerLost for a rank that died; else the
+    error that a rank raised.
     """
     needs_torch()
     resolved = resolve(method, source, config, settings or {}, short, preset)

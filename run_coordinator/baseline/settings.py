@@ -106,7 +106,7 @@ def _whose(key: str) -> str:
         return "a baseline's parts follow from its ranks and its method"
     if key == "model.jump":
         return "baselines' nets have no jumping knowledge"
-    return "no baseline heeds it"
+    return "baselines do not use it"
 
 
 def fitted(config: BaselineConfig, shards: ShardSet) -> BaselineConfig:

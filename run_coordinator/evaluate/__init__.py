@@ -99,12 +99,12 @@ def evaluate(
 ) -> Evaluation:
     """Predicts with the run's kept weights and compares with the labels of a split.
 
-    split: "train", "val", "test", or "all" for every vertex with a label. graph, settings: as of ``siafu.predict``.
+    split: "train", "val", "test", or "all" for every vertex with a label. graph, settings: as in ``siafu.predict``.
 
         >>> siafu.evaluate(run).scores["f1_macro"]
         0.8123
 
-    Raises: ConfigError where nothing of the split has a label, or edges are predicted; else as ``siafu.predict``.
+    Raises: ConfigError if no vertex of the split has a label, and for link prediction; else as ``siafu.predict``.
     """
     if split not in (*SPLITS, "all"):
         raise ConfigError(f"split = {split!r}: {one_of(split, (*SPLITS, 'all'))}")

@@ -58,7 +58,7 @@ def export(
 
         >>> siafu.export(run, to="pyg", out="exported")
 
-    Raises: ConfigError for what cannot be exported so, or a package that is missing; GnnError if logits differ.
+    Raises: ConfigError for a model that this format cannot hold, or a missing package; GnnError if logits differ.
     """
     run_dir, out = Path(run), Path(out)
     if to not in TARGETS:

@@ -52,7 +52,7 @@ class Told(TypedDict):
 
 @dataclass(frozen=True, repr=False)
 class PastRun:
-    """A run as its directory tells it. It may stand wherever a run's directory is asked for."""
+    """A run, finished or not, read from its directory. Functions that take a run's directory take a ``PastRun`` too."""
 
     dir: Path
     config: Config

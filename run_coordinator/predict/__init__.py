@@ -47,18 +47,18 @@ def predict(
     settings: Mapping[str, Any] | None = None,
     on_status: Callable[[Status], None] = lambda status: None,
 ) -> Predictions:
-    """What the model of a run (a ``siafu.Run``, or its directory) says of every vertex.
+    """Predicts every vertex of a graph with the model of ``run``, a ``siafu.Run`` or its directory.
 
-    graph: another one with as many features, by its name or in memory (``siafu.from_pandas``, ...), prepared and
-    standardised as the run's was; its classes and types of edges are the run's of the same names, or without names,
-    numbers. layer: the activations that enter this layer (the number of layers: logits) instead of ``scores``,
-    "probabilities" or "logits". settings: ``{"section.key": value}``.
+    graph: another graph with as many features, by its name or in memory (``siafu.from_pandas``, ...). It is prepared
+    and standardised as the run's graph was; classes and edge types are matched by name, or by number without names.
+    scores: "probabilities" or "logits". layer: instead of scores, the activations that enter this layer (the number
+    of layers: logits). settings: ``{"section.key": value}``.
 
         >>> siafu.predict(run).to_pandas()
              id   class    true  split    p_cook   p_smith
         0   ann    cook    cook  train    0.9312    0.0688
 
-    Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
+    Raises: ConfigError or DatasetError for wrong input; PeerLost, WorkerError and others for failures.
     """
     with evaluated(run, graph, layer, scores, settings, on_status) as (sheet, blocks, result):
         return Predictions.of(sheet, list(blocks), result)

@@ -68,15 +68,15 @@ def resume(
     on_epoch: OnEpoch | None = None,
     **short: Any,
 ) -> Run:
-    """Goes on with a run that was stopped, by a limit, a crash or Ctrl-C, and returns it finished.
+    """Continues a run that a limit, a crash or Ctrl-C stopped, and returns the finished run.
 
-    settings, on_epoch and keyword arguments: as of ``siafu.train``: more epochs, a higher budget, another number of
-    partitions or parameter servers. A finished run goes on too, if it is given more epochs, a higher target or more
-    patience. In ``pipe``, with the settings that it had, the weights are the same bits as of a run that was never
-    stopped. Without a checkpoint it begins anew, and says so.
+    settings, on_epoch and keyword arguments: as in ``siafu.train``, such as more epochs, a higher budget, or another
+    number of partitions or parameter servers. A finished run continues too, with more epochs, a higher target or more
+    patience. In ``pipe``, with unchanged settings, the weights are those of a run that was never stopped, bit for bit.
+    A run without a checkpoint starts from the beginning, with a warning.
 
-    Raises: ConfigError for a run that is finished or cannot go on so, DatasetError for a damaged one; else as
-    ``train``.
+    Raises: ConfigError for a run that is finished, or that cannot continue with these settings; DatasetError for
+    damaged checkpoints; else as ``siafu.train``.
     """
     path = Path(run_dir).resolve()
     config = resolve(path, settings or {}, short)

@@ -10,9 +10,9 @@ from run_coordinator.watch import Folder
 from run_coordinator.watch.server import Server
 from siafu.errors import ConfigError
 
-EXAMPLES = """The page changes nothing, and only this machine can open it. From another machine, forward the port:
-ssh -L 8765:127.0.0.1:8765 HOST. Ctrl-C ends the page, not the runs. A run with siafu train --trace
-also has a timeline: each task of its last two epochs.
+EXAMPLES = """The page changes nothing, and only this machine can open it. From another machine, forward the port of
+siafu watch --port 8765: ssh -L 8765:127.0.0.1:8765 HOST. Ctrl-C ends the page, not the runs. A run with
+siafu train --trace also has a timeline: each task of its last two epochs.
 
 examples:
   siafu watch                         all runs in runs/, the newest first

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from benchmarks.dorylus import TABLE_4, Machines, cpu_epoch_s, main, plan_of
 
+PAGE = Path(__file__).parents[2] / "docs/plan.md"
 AMAZON = TABLE_4["GCN", "Amazon"][0]
 
 
@@ -21,6 +23,8 @@ def test_all_ratios_of_the_paper_are_simulated_within_a_fifth(capsys):
     assert not far
     assert len(said["chosen"]) == 5 < len(said["rows"])
     assert set(said["chosen"]) <= set(said["machines"])
+    table = PAGE.read_text().split("## Dorylus' clusters")[1].split("\nThe simulation")[0]
+    assert [row["name"] for row in said["rows"] if f"{row['simulated']:.2f}" not in table] == []
 
 
 def test_a_lambda_s_first_task_has_the_bytes_of_its_interval():

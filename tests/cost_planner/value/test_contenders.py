@@ -118,7 +118,7 @@ def test_settings_of_its_own_come_last():
     ("text", "said"),
     [
         ("cpu pipe s=1", "train.staleness = 1"),
-        ("vanilla lambdas=3", "no baseline heeds it"),
+        ("vanilla lambdas=3", "baselines do not use it"),
         ("cpu nonsense=1", "nonsense"),
     ],
 )

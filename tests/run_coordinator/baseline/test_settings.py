@@ -89,7 +89,7 @@ def test_a_file_may_say_what_is_so_anyway(tmp_path: Path) -> None:
     file.write_text("[servers]\nparam_servers = 1\n")
     assert resolved(config=file) == resolved()
     file.write_text("[servers]\nparam_servers = 2\n")
-    with pytest.raises(ConfigError, match=r"servers.param_servers = 2: no baseline heeds it"):
+    with pytest.raises(ConfigError, match=r"servers.param_servers = 2: baselines do not use it"):
         resolved(config=file)
 
 
