@@ -18,12 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_planner import reach
+from cost_planner.plan.pairs import Scored
 from siafu import allotment, models, views
 from siafu.config import Config
 from siafu.graph import MESSAGE
 from siafu.kernels.rows import row_bytes
 from siafu.machine import num_environments, num_threads
 from siafu.models import Model, ModelSpec
+from siafu.models.link_prediction import SCORED_BYTES, SCORES, TRUE
 from siafu.shards import Manifest, PartitionEntry
 from siafu.tasks import TENSOR_KINDS, Lane, Program, is_of_edges
 from siafu.tensor_task import KEPT_VERSIONS, PARTS, versions_kept
@@ -50,6 +52,10 @@ WORDS_IN_COMMON = 0.65
 SPARSE_PRODUCT_BYTES = 6
 INDEX_BYTES = 4  # of a stored value: its column
 SPARSE_BELOW = 0.25  # beyond, a gathered bag-of-words is made dense (graph_server.aggregate)
+#: Of a held-out pair, when all are ranked: its score 4, its row of a tally 12, and of all intervals' once more 12.
+RANKED_BYTES = 28
+#: Arrays as wide as pairs' rows that are made for the pairs that are scored together, by decoder.
+SCORED_ARRAYS = {"dot": 4, "mlp": 10}
 #: What comes and goes leaves holes in an allocator's arenas.
 FRAGMENTATION = 1.15
 #: Of a product X^T D of dense rows, sums of ranges of rows are kept apart: one for so many rows, and no more than these
@@ -167,7 +173,8 @@ def _graph_server(
     threads = num_threads(config, cores)
     programs = {lane: model.program(lane) for lane in Lane}
     # Evaluation computes while training waits, at the end of its epoch: when it holds the least.
-    degree = (entry.in_edges + n) / max(1, n)
+    links = reach.Links.of(manifest)
+    degree = (entry.in_edges * (links.edges[MESSAGE] if links else 1.0) + n) / max(1, n)
     slots = max(slot_bytes(model, program, n, itemsize, degree) for program in programs.values())
     rows_per_task = -(-n // config.train.intervals)
     widest = int(max(_columns(model, p, slot, degree) for p in programs.values() for slot in p.last_reader))
@@ -176,8 +183,9 @@ def _graph_server(
     inductive = manifest.edge_types == "inductive"  # then each lane has an aggregate of its own, which no run keeps
     making = 0 if (aggregated and not inductive) or not of_features else _making_bytes(manifest, entry, itemsize)
     on_server, on_card = config.servers.backend != "lambda", config.servers.backend == "gpu"
-    # What layer 0 is made from is gone before the first row is published.
+    # What layer 0 is made from is gone before the first row is published, and before a pair is scored.
     at_work = tables + int(FRAGMENTATION * slots) + TEMPORARIES * threads * rows_per_task * widest * itemsize
+    scoring = _scoring_bytes(config, model, manifest, entry, threads)
     held = versions_kept(config.train.staleness) + 2 * threads  # weights, and as large gradients
     return [
         Part(GRAPH_SERVERS, "shard, mapped", _mapped_bytes(model, manifest, entry, programs)),
@@ -196,9 +204,11 @@ def _graph_server(
             "layer 0's aggregate",
             of_features * (1 + inductive) * aggregate_bytes(config, manifest, entry),
         ),
-        Part(GRAPH_SERVERS, "edges among training vertices", _edges_among_bytes(manifest, entry)),
+        Part(GRAPH_SERVERS, "edges that training gathers along", _gathered_along_bytes(manifest, entry)),
+        Part(GRAPH_SERVERS, "pairs", _pairs_bytes(manifest, entry, programs)),
         Part(GRAPH_SERVERS, "published rows", tables),
-        Part(GRAPH_SERVERS, "rows between steps", max(at_work, making) - tables),
+        Part(GRAPH_SERVERS, "rows between steps", max(at_work, making - scoring) - tables),
+        Part(GRAPH_SERVERS, "rows and scores of pairs", scoring),
         Part(GRAPH_SERVERS, "factors and places", _vertex_bytes(entry, itemsize)),
         Part(GRAPH_SERVERS, "weights and gradients", held * weights if on_server else 0),
         Part(
@@ -280,14 +290,60 @@ def _edges_of_loss_bytes(
     return int(edges * (8 if manifest.weighted else 4)) + 2 * 8 * entry.vertices
 
 
-def _edges_among_bytes(manifest: Manifest, entry: PartitionEntry) -> int:
-    """Of ``views.view``, where training is inductive: in-edges, and out-edges that are others."""
-    share = reach.share_among_training(manifest)
+def _gathered_along_bytes(manifest: Manifest, entry: PartitionEntry) -> int:
+    """Of ``views.view``, where training is inductive or predicts edges: in-edges, and out-edges that are others."""
+    links = reach.Links.of(manifest)
+    share = links.edges[MESSAGE] if links else reach.share_among_training(manifest)
     if share is None:
         return 0
     ways = 1 + manifest.directed
     edges = share * (entry.in_edges + manifest.directed * entry.out_edges)
     return int(edges * (8 if manifest.weighted else 4)) + ways * 8 * entry.vertices
+
+
+def _pairs_bytes(manifest: Manifest, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
+    """Of ``graph_server.operators.pairs``, of each lane: the other end and a type of each pair, and vertices' ids."""
+    if (links := reach.Links.of(manifest)) is None:
+        return 0
+    pairs = sum(links.edges[kind] for lane in programs for kind in views.PAIRS[lane]) * entry.in_edges
+    return int(pairs * (INDEX_BYTES + 1)) + len(programs) * 8 * (2 * entry.vertices + entry.ghosts_in)
+
+
+def _scoring_bytes(config: Config, model: Model, manifest: Manifest, entry: PartitionEntry, threads: int) -> int:
+    """What a server holds of pairs that are scored, of the lane that has most."""
+    if (links := reach.Links.of(manifest)) is None:
+        return 0
+    itemsize, most = np.dtype(config.model.dtype).itemsize, 0.0
+    rows_per_task = -(-entry.vertices // config.train.intervals)
+    at_a_time = min(threads, config.train.intervals)
+    for lane in Lane:
+        scored = Scored.of(links, entry.in_edges / max(1, entry.vertices), lane, model.spec.negatives)
+        rows, others = _pairs_of_task(model, scored, lane, rows_per_task, entry.vertices + entry.ghosts_in, itemsize)
+        if config.servers.backend == "lambda":  # every interval waits for its result; of what is sent there are copies
+            nbytes = config.train.intervals * (others + rows) + at_a_time * (others + rows)
+        else:  # rows are read tile by tile, and put side by side
+            block = min(float(SCORED_BYTES), scored.pairs * rows_per_task / PARTS * _width_of_pairs(model) * itemsize)
+            nbytes = at_a_time * (others + 2 * rows + SCORED_ARRAYS[model.spec.decoder] * block)
+        if lane is Lane.EVAL:
+            nbytes += RANKED_BYTES * scored.pairs * entry.vertices
+        most = max(most, nbytes)
+    return int(most)
+
+
+def _pairs_of_task(
+    model: Model, scored: Scored, lane: Lane, vertices: float, table_rows: float, itemsize: int
+) -> tuple[float, float]:
+    """Bytes of the rows that the pairs of so many vertices share; and of the pairs: which row, and what it is."""
+    pairs = scored.pairs * vertices
+    return (
+        scored.rows_read(vertices, table_rows) * _width_of_pairs(model) * itemsize,
+        pairs * (INDEX_BYTES + (lane is Lane.TRAIN)),
+    )
+
+
+def _width_of_pairs(model: Model) -> int:
+    steps = model.program(Lane.TRAIN).steps
+    return next(model.width(f"E{step.gathers}") for step in steps if step.operator == "pairs" and step.gathers)
 
 
 def _chosen_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, lane: Lane, program: Program) -> int:
@@ -335,8 +391,9 @@ def _vertex_bytes(entry: PartitionEntry, itemsize: int) -> int:
 
 
 def _columns(model: Model, program: Program, slot: str, degree: float) -> float:
-    """Of a row of the slot, for all its edges if it is one of edges; 0 if the slot is the same in every epoch."""
-    if slot in program.constants or slot in ("label", "train", "vertex", "H0"):
+    """Of a row of the slot, for all its edges if it is one of edges; 0 if the slot is the same in every epoch, or is of
+    pairs, which are counted apart."""
+    if slot in program.constants or slot in ("label", "train", "vertex", "H0", TRUE, SCORES):
         return 0
     return model.width(slot) * (degree if is_of_edges(slot) else 1)
 
@@ -394,6 +451,13 @@ def _lambdas(config: Config, model: Model, manifest: Manifest, weights: int, cor
         if step.kind in TENSOR_KINDS
     ]
     task = int(rows_per_task * max(widths) * itemsize)
+    if links := reach.Links.of(manifest):
+        degree, table_rows = manifest.num_edges / manifest.num_vertices, manifest.num_vertices / parts
+        of_pairs = []
+        for lane in Lane:
+            scored = Scored.of(links, degree, lane, model.spec.negatives)
+            of_pairs.append(sum(_pairs_of_task(model, scored, lane, rows_per_task, table_rows, itemsize)))
+        task = max(task, int(max(of_pairs)) + SCORED_ARRAYS[model.spec.decoder] * SCORED_BYTES)
     # An interval has one task at a time, and no more homes than its server has environments.
     tasks = min(count * ((lambdas.prefetch or 2) + 1), parts * config.train.intervals)
     kept = (

@@ -24,7 +24,7 @@ own program and the graph's counts.
 9. Attention's gather adds two sums for each value, and makes a weight of each edge and head. Dropout of edges is not
    counted.
 10. ApplyEdge reads, beside its own slots, values of all its edges, which a graph thread has cut out of what others
-    published: scores for attention, whole rows for pairs that are to be predicted (``pairs``).
+    published: scores for attention; for pairs that are to be predicted (``pairs``) which row each has, and those rows.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from siafu.models import Model, ModelSpec
 from siafu.models.link_prediction import TRUE
 from siafu.shards import Manifest
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step, is_of_edges
+from siafu.tensor_task import PARTS
 
 #: Operators that a card computes.
 ON_GPU = BACKENDS["gpu"].on_device
@@ -253,6 +254,8 @@ class _Steps:
         degree = counts.edges / max(1.0, counts.vertices)
         self.scored = Scored.of(counts.links, degree, lane, model.spec.negatives) if counts.links else None
         self.degree = counts.gathered(lane) * degree
+        #: Slots of edges that share rows (``Pairs``).
+        self.sharing = {f"E{step.gathers}" for step in self.program.steps if self._scores_pairs(step)}
         #: Slot of edges -> edges of a row.
         self.per_row = {
             slot: self._edges(step)
@@ -393,19 +396,29 @@ class _Steps:
         speeds, width = self.speeds, self.model.width(f"E{step.gathers}")
         if step.operator == "pairs":
             assert self.scored is not None
-            return speeds.task_s + self.n * self.scored.cut_s(width, speeds.read_ns, speeds.element_ns)
+            rows = self.scored.rows_read(self.n, self.counts.vertices + self.counts.ghosts) / max(1.0, self.n)
+            return speeds.task_s + self.n * self.scored.cut_s(rows * width, speeds.read_ns, speeds.element_ns)
         return speeds.task_s + self.n * self._edges(step) * (speeds.edge_ns + width * speeds.copy_ns) * 1e-9
 
     def _nbytes(self, slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
         return self.n * sum(self._row_bytes(slot) for slot in slots if slot not in known)
 
     def _row_bytes(self, slot: str) -> float:
+        if slot in self.sharing:
+            return self._shared_bytes(slot) + INDPTR_BYTES
         if slot in self.per_row:
             return self.per_row[slot] * (OTHERS.get(slot) or self.model.width(slot) * self.item) + INDPTR_BYTES
         if slot in OTHERS:
             return OTHERS[slot]
         stored = self.words[slot] * (self.item + INDEX_BYTES) if slot in self.words else self.item
         return self.model.width(slot) * stored
+
+    def _shared_bytes(self, slot: str) -> float:
+        """Of a vertex: which row each of its pairs has, and its share of those rows: a task's part has each once."""
+        assert self.scored is not None
+        vertices = max(1.0, self.n / PARTS)
+        rows = self.scored.rows_read(vertices, self.counts.vertices + self.counts.ghosts) / vertices
+        return self.scored.pairs * INDEX_BYTES + rows * self.model.width(slot) * self.item
 
     # --- graph tasks --------------------------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ def test_each_lane_of_an_inductive_run_has_an_aggregate_and_training_edges_of_it
     again = predict(config(), replace(manifest(), **types), aggregated=aggregated, cores=2)
     aggregates = [part(found, GRAPH_SERVERS, "layer 0's aggregate") for found in (one, two)]
     assert aggregates == [100_000 * 600 * 4, 2 * 100_000 * 600 * 4]
-    edges = [part(found, GRAPH_SERVERS, "edges among training vertices") for found in (one, two)]
+    edges = [part(found, GRAPH_SERVERS, "edges that training gathers along") for found in (one, two)]
     assert edges == [0, 4 * 2_000_000 + 8 * 100_000]
     assert again.nbytes == two.nbytes
 
@@ -159,6 +159,49 @@ def test_a_bag_of_words_stays_sparse_until_it_fills_a_quarter():
     few, many = (predict(config(), manifest(features=8000, sparse=words), cores=2) for words in (30, 400))
     assert part(few, GRAPH_SERVERS, "layer 0's aggregate") < 100_000 * 8000 * 4 / 4
     assert part(many, GRAPH_SERVERS, "layer 0's aggregate") == 100_000 * 8000 * 4
+
+
+def links(*, eval_negatives: int = 100, parts: int = 1) -> Manifest:
+    """Of a million undirected edges, of which nine in ten train; five false ones for each."""
+    trains, held = 900_000, 50_000
+    counts = 2 * trains, 2 * trains, 10 * trains, held, eval_negatives * 20_000, held, eval_negatives * 20_000
+    made = manifest(m=sum(counts), parts=parts)
+    types = {"edge_types": "links", "type_counts": counts, "num_edge_types": 7, "directed": True}
+    return replace(made, num_edges=sum(counts), **types)
+
+
+def of_links(**changes: Any) -> Config:
+    return config(data__task="link", **changes)
+
+
+def test_pairs_and_message_edges_are_held_beside_the_shard():
+    made = links()
+    found = predict(of_links(), made, cores=2)
+    scored = sum(made.type_counts[1:])
+    assert part(found, GRAPH_SERVERS, "pairs") == pytest.approx(5 * scored + 2 * 8 * 2 * 100_000, abs=9)
+    along = 2 * (4 * made.type_counts[0] + 8 * 100_000)
+    assert part(found, GRAPH_SERVERS, "edges that training gathers along") == pytest.approx(along, abs=9)
+
+
+def test_evaluations_rank_all_held_out_pairs():
+    """Their scores and tallies grow with the pairs; the rows that they share do not."""
+    few, many = (
+        part(predict(of_links(), links(eval_negatives=n), cores=2), GRAPH_SERVERS, "rows and scores of pairs")
+        for n in (200, 300)
+    )
+    assert many - few == pytest.approx(100 * 40_000 * (28 + 4 * 2 / 16), rel=0.02)
+
+
+def test_all_intervals_of_a_run_with_lambdas_hold_rows_of_pairs_at_a_time():
+    """A server's threads take one interval each."""
+    cpu, remote = (
+        part(predict(of_links(servers__backend=name), links(eval_negatives=1), cores=2), GRAPH_SERVERS, name_of_part)
+        for name, name_of_part in (("cpu", "rows and scores of pairs"), ("lambda", "rows and scores of pairs"))
+    )
+    assert remote > 2 * cpu
+    wide = predict(of_links(model__hidden="256"), links(eval_negatives=1), cores=2)
+    assert part(wide, GRAPH_SERVERS, "rows and scores of pairs") > 1.5 * cpu
+    assert not part(predict(config(), manifest(), cores=2), GRAPH_SERVERS, "rows and scores of pairs")
 
 
 def test_words_are_gathered_along_message_edges_not_along_pairs():
