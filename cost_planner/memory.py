@@ -27,6 +27,7 @@ from siafu.machine import num_environments, num_threads
 from siafu.models import Model, ModelSpec
 from siafu.models.link_prediction import SCORED_BYTES, SCORES, TRUE
 from siafu.shards import Manifest, PartitionEntry
+from siafu.sparse import INDEX_BYTES
 from siafu.tasks import TENSOR_KINDS, Lane, Program, is_of_edges
 from siafu.tensor_task import KEPT_VERSIONS, PARTS, versions_kept
 
@@ -48,9 +49,6 @@ AGGREGATE_BLOCK_BYTES, CONVERTED_BYTES = 256 << 20, 16 << 20
 #: Of the columns that the words of a vertex's neighbours would fill if they were drawn at random, the share that they
 #: do: 0.52 to 0.80 in co-author and citation graphs.
 WORDS_IN_COMMON = 0.65
-#: Bytes per entry of a sparse aggregate, beside itself, while it is made: SciPy's indices have 8 bytes, ours 4.
-SPARSE_PRODUCT_BYTES = 6
-INDEX_BYTES = 4  # of a stored value: its column
 SPARSE_BELOW = 0.25  # beyond, a gathered bag-of-words is made dense (graph_server.aggregate)
 #: Of a held-out pair, when all are ranked: its score 4, its row of a tally 12, and of all intervals' once more 12.
 RANKED_BYTES = 28
@@ -242,7 +240,7 @@ def table_bytes(config: Config, model: Model, entry: PartitionEntry, programs: d
 
 
 def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry) -> int:
-    """Of layer 0: dense as it is stored; of a bag of words what its product takes, twice at its peak."""
+    """Of layer 0: dense as it is stored; of a bag of words, if it stays one, a column and a value for each word."""
     stored = 2 if config.model.rows == "bfloat16" else np.dtype(config.model.dtype).itemsize
     dense = entry.vertices * manifest.num_features * stored
     if not manifest.sparse_features:
@@ -373,15 +371,29 @@ def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> i
     stacked, and as many for our peers. Then all but one of these are gone, and there is a block of columns, with the
     rows that are converted and summed for it."""
     if manifest.sparse_features:
-        entries = aggregate_entries(manifest, entry)
-        if entries is not None:
-            return SPARSE_PRODUCT_BYTES * entries
-        # The product is sparse until it is made dense, and both are there then.
-        return int(_share_filled(manifest, entry) * entry.vertices * manifest.num_features) * (INDEX_BYTES + itemsize)
+        return _sparse_product_bytes(manifest, entry, itemsize)
     stored = sum(file.bytes for name, file in entry.files.items() if name.startswith("features"))  # as they travel, too
     ghosts = entry.ghosts_in * stored // max(1, entry.vertices)
     block = min(AGGREGATE_BLOCK_BYTES, (entry.vertices + entry.ghosts_in) * manifest.num_features * itemsize)
     return max(3 * ghosts, ghosts + block + 2 * min(CONVERTED_BYTES, block))
+
+
+def _sparse_product_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> int:
+    """Of a bag of words (``Gather.sparse``): words in the model's dtype, those of ghosts behind those of vertices, and
+    a value for each edge and each vertex's own row. The product is the aggregate itself, if it stays sparse: the kernel
+    counts each row's entries before it writes them. If not, both are there."""
+    links = reach.Links.of(manifest)
+    words = share_stored(manifest, entry) * manifest.num_features * entry.vertices
+    as_stored = entry.files["features_data.npy"].bytes // max(1, round(words)) == itemsize
+    if entry.ghosts_in:
+        of_words = words * (1 + entry.ghosts_in / max(1, entry.vertices)) * (INDEX_BYTES + itemsize)
+    else:  # the shard's own, but for their dtype
+        of_words = 0.0 if as_stored else words * itemsize
+    edges = entry.in_edges * (links.edges[MESSAGE] if links else 1.0) + entry.vertices
+    product = 0.0
+    if aggregate_entries(manifest, entry) is None:
+        product = _share_filled(manifest, entry) * entry.vertices * manifest.num_features
+    return int(of_words + (edges + product) * (INDEX_BYTES + itemsize))
 
 
 def _vertex_bytes(entry: PartitionEntry, itemsize: int) -> int:

@@ -15,6 +15,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+#: Of a column, in all matrices here: int32.
+INDEX_BYTES = 4
+
 _TOGETHER = 1 << 20  # entries that are made dense, or numbered, at a time
 
 

@@ -37,7 +37,7 @@ import numpy as np
 
 from cost_planner import memory, reach
 from cost_planner.plan.cards import ORDER_S, Card
-from cost_planner.plan.memory_traffic import INDEX_BYTES, Bandwidth
+from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.pairs import Scored
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.products import Products, products_of
@@ -51,6 +51,7 @@ from siafu.kernels.rows import LINE_BYTES
 from siafu.models import Model, ModelSpec
 from siafu.models.link_prediction import TRUE
 from siafu.shards import Manifest
+from siafu.sparse import INDEX_BYTES
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step, is_of_edges
 from siafu.tensor_task import PARTS
 

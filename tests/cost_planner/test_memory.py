@@ -15,6 +15,7 @@ from cost_planner.memory import (
     LAUNCHER,
     PARAM_SERVERS,
     Prediction,
+    _sparse_product_bytes,
     aggregate_entries,
     predict,
     slot_bytes,
@@ -153,6 +154,17 @@ def test_the_sparse_product_that_a_dense_aggregate_is_made_of_is_counted():
     assert part(few, GRAPH_SERVERS, "layer 0's aggregate") == 4 * values
     making = [part(found, GRAPH_SERVERS, "rows between steps") for found in (few, many)]
     assert 8 * 0.25 * values < making[0] < making[1] < 8 * values
+
+
+def test_a_sparse_aggregate_is_made_once_beside_its_words_and_edges():
+    """The product is written where it stays: only the factors stand beside it, and of words that no server has for its
+    ghosts only their values in another dtype."""
+    few, many, two = (manifest(features=8000, sparse=w, m=1_000_000, parts=p) for w, p in ((30, 1), (400, 1), (30, 2)))
+    edges = 8 * (1_000_000 + 100_000)
+    assert _sparse_product_bytes(few, few.partitions[0], 4) == 4 * 100_000 * 30 + edges
+    assert _sparse_product_bytes(two, two.partitions[0], 4) == 8 * 50_000 * 30 * 9 // 8 + edges // 2
+    product = _sparse_product_bytes(many, many.partitions[0], 4) - 4 * 100_000 * 400 - edges
+    assert 8 * 0.25 * 100_000 * 8000 < product < 8 * 100_000 * 8000
 
 
 def test_a_bag_of_words_stays_sparse_until_it_fills_a_quarter():
