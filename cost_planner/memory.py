@@ -200,7 +200,10 @@ def _graph_server(
         Part(
             GRAPH_SERVERS,
             "layer 0's aggregate",
-            of_features * (1 + inductive) * aggregate_bytes(config, manifest, entry),
+            sum(
+                of_features * aggregate_bytes(config, manifest, entry, lane)
+                for lane in (Lane if inductive else [Lane.EVAL])
+            ),
         ),
         Part(GRAPH_SERVERS, "edges that training gathers along", _gathered_along_bytes(manifest, entry)),
         Part(GRAPH_SERVERS, "pairs", _pairs_bytes(manifest, entry, programs)),
@@ -239,13 +242,13 @@ def table_bytes(config: Config, model: Model, entry: PartitionEntry, programs: d
     return total
 
 
-def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry) -> int:
+def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, lane: Lane) -> int:
     """Of layer 0: dense as it is stored; of a bag of words, if it stays one, a column and a value for each word."""
     stored = 2 if config.model.rows == "bfloat16" else np.dtype(config.model.dtype).itemsize
     dense = entry.vertices * manifest.num_features * stored
     if not manifest.sparse_features:
         return dense
-    return dense if (entries := aggregate_entries(manifest, entry)) is None else entries * (INDEX_BYTES + stored)
+    return dense if (entries := aggregate_entries(manifest, entry, lane)) is None else entries * (INDEX_BYTES + stored)
 
 
 def share_stored(manifest: Manifest, entry: PartitionEntry) -> float:
@@ -254,17 +257,22 @@ def share_stored(manifest: Manifest, entry: PartitionEntry) -> float:
     return (file.bytes // 4 if file else 0) / max(1, entry.vertices * manifest.num_features)
 
 
-def aggregate_entries(manifest: Manifest, entry: PartitionEntry) -> int | None:
-    """Stored values of layer 0's aggregate of a bag of words; None if it is made dense."""
-    filled = _share_filled(manifest, entry)
+def aggregate_entries(manifest: Manifest, entry: PartitionEntry, lane: Lane) -> int | None:
+    """Stored values of a lane's aggregate of layer 0 of a bag of words; None if it is made dense."""
+    filled = _share_filled(manifest, entry, lane)
     return None if filled > SPARSE_BELOW else int(filled * entry.vertices * manifest.num_features)
 
 
-def _share_filled(manifest: Manifest, entry: PartitionEntry) -> float:
-    """Of the values of layer 0's aggregate of a bag of words, those that are not zero."""
-    share, links = share_stored(manifest, entry), reach.Links.of(manifest)
-    edges = entry.in_edges * (links.edges[MESSAGE] if links else 1.0)  # of links, pairs are not gathered along
-    return float(WORDS_IN_COMMON * (1 - (1 - share) ** (1 + edges / max(1, entry.vertices))))
+def _share_filled(manifest: Manifest, entry: PartitionEntry, lane: Lane) -> float:
+    """Of the values of a lane's aggregate of layer 0 of a bag of words, those that are not zero."""
+    share, links, gathering = share_stored(manifest, entry), reach.Links.of(manifest), 1.0
+    edges = links.edges[MESSAGE] if links else 1.0  # of links, pairs are not gathered along
+    if _sees_training_alone(manifest, lane):  # other vertices have their own words alone
+        gathering = manifest.splits[manifest.inductive_split].train / max(1, manifest.num_vertices)
+        edges = reach.share_among_training(manifest) or 0.0
+    degree = edges * entry.in_edges / max(1.0, gathering * entry.vertices)
+    of_neighbours = max(share, WORDS_IN_COMMON * (1 - (1 - share) ** (1 + degree)))
+    return float(gathering * of_neighbours + (1 - gathering) * share)
 
 
 def _mapped_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
@@ -355,7 +363,7 @@ def _chosen_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, lan
         read = {slot for step in program.steps if getattr(step, mark) for slot in step.reads}
         if views.share_that_feeds(share) == 1.0:
             continue
-        aggregate = 0 if read.isdisjoint(program.constants) else aggregate_bytes(config, manifest, entry)
+        aggregate = 0 if read.isdisjoint(program.constants) else aggregate_bytes(config, manifest, entry, lane)
         own = sum(file.bytes for name, file in entry.files.items() if name.startswith("features")) * ("H0" in read)
         total += share * (aggregate + own)
     return int(total)
@@ -391,8 +399,8 @@ def _sparse_product_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: i
         of_words = 0.0 if as_stored else words * itemsize
     edges = entry.in_edges * (links.edges[MESSAGE] if links else 1.0) + entry.vertices
     product = 0.0
-    if aggregate_entries(manifest, entry) is None:
-        product = _share_filled(manifest, entry) * entry.vertices * manifest.num_features
+    if aggregate_entries(manifest, entry, Lane.EVAL) is None:
+        product = _share_filled(manifest, entry, Lane.EVAL) * entry.vertices * manifest.num_features
     return int(of_words + (edges + product) * (INDEX_BYTES + itemsize))
 
 
@@ -451,7 +459,7 @@ def _lambdas(config: Config, model: Model, manifest: Manifest, weights: int, cor
     program, edges = model.program(Lane.TRAIN), manifest.num_edges + manifest.num_vertices
     constants = 0
     if program.constants:
-        constants += sum(aggregate_bytes(config, manifest, entry) for entry in manifest.partitions)
+        constants += sum(aggregate_bytes(config, manifest, entry, Lane.TRAIN) for entry in manifest.partitions)
     if any("H0" in step.reads for step in program.steps):
         constants += sum(
             file.bytes for e in manifest.partitions for name, file in e.files.items() if name.startswith("features")

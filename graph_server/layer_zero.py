@@ -167,7 +167,7 @@ def aggregate(gather: Gather, features: Rows, ghosts: Rows | None, kept: Kept, d
     """
     if isinstance(features, SparseRows):
         # Without ghosts the shard's own words, which are mapped: stacking would copy them.
-        base = features.astype(dtype)
+        base: Rows = features.astype(dtype)
         base = base if ghosts is None else stack([base, ghosts.astype(dtype)])
         assert isinstance(base, SparseRows)
         return gather.sparse(0, len(features), base)

@@ -14,12 +14,14 @@ from cost_planner.memory import (
     LAMBDAS,
     LAUNCHER,
     PARAM_SERVERS,
+    WORDS_IN_COMMON,
     Prediction,
     _sparse_product_bytes,
     aggregate_entries,
     predict,
     slot_bytes,
 )
+from cost_planner.plan.work import Counts
 from siafu import models
 from siafu.config import Config
 from siafu.models import ModelSpec
@@ -115,6 +117,24 @@ def test_each_lane_of_an_inductive_run_has_an_aggregate_and_training_edges_of_it
     edges = [part(found, GRAPH_SERVERS, "edges that training gathers along") for found in (one, two)]
     assert edges == [0, 4 * 2_000_000 + 8 * 100_000]
     assert again.nbytes == two.nbytes
+
+
+def test_an_aggregate_along_training_edges_has_few_words():
+    """A tenth of the vertices train, and have two edges among them each: nine in ten have their own words alone."""
+    made = manifest(m=2_000_000, features=8000, sparse=30)
+    types = {"edge_types": "inductive", "type_counts": (20_000, 1_980_000), "inductive_split": 0}
+    few = replace(made, splits=(SplitSizes(10_000, 10_000, 80_000),), **types)
+    train, judged = (aggregate_entries(few, few.partitions[0], lane) for lane in (Lane.TRAIN, Lane.EVAL))
+    assert train is not None
+    assert judged == aggregate_entries(made, made.partitions[0], Lane.EVAL)
+    own, share = 30 * 100_000, 30 / 8000
+    among = WORDS_IN_COMMON * (1 - (1 - share) ** 3) * 8000 * 10_000
+    assert train == pytest.approx(0.9 * own + among, rel=1e-3)
+    found = part(predict(config(), few, cores=2), GRAPH_SERVERS, "layer 0's aggregate")
+    assert found == 8 * (train + judged)
+    counts = Counts.of(few)
+    values = 100_000 * 8000
+    assert [counts.filled_of(lane) for lane in (Lane.TRAIN, Lane.EVAL)] == [train / values, judged / values]
 
 
 @pytest.mark.parametrize(("ghosts", "copies"), [(50_000 // 8, 1), (400_000, 3)])
@@ -222,7 +242,7 @@ def test_words_are_gathered_along_message_edges_not_along_pairs():
     entry = replace(few.partitions[0], in_edges=sum(counts))
     types = {"edge_types": "links", "type_counts": counts, "num_edges": sum(counts)}
     links = replace(few, partitions=(entry,), **types)
-    entries = [aggregate_entries(m, m.partitions[0]) for m in (few, links)]
+    entries = [aggregate_entries(m, m.partitions[0], Lane.TRAIN) for m in (few, links)]
     assert entries[0] == pytest.approx(entries[1])
     assert entries[0] is not None
 
