@@ -18,13 +18,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_planner import reach
+from cost_planner.plan.pairs import Scored
 from siafu import allotment, models, views
 from siafu.config import Config
 from siafu.graph import MESSAGE
 from siafu.kernels.rows import row_bytes
 from siafu.machine import num_environments, num_threads
 from siafu.models import Model, ModelSpec
+from siafu.models.link_prediction import SCORED_BYTES, SCORES, TRUE
 from siafu.shards import Manifest, PartitionEntry
+from siafu.sparse import INDEX_BYTES
 from siafu.tasks import TENSOR_KINDS, Lane, Program, is_of_edges
 from siafu.tensor_task import KEPT_VERSIONS, PARTS, versions_kept
 
@@ -46,10 +49,11 @@ AGGREGATE_BLOCK_BYTES, CONVERTED_BYTES = 256 << 20, 16 << 20
 #: Of the columns that the words of a vertex's neighbours would fill if they were drawn at random, the share that they
 #: do: 0.52 to 0.80 in co-author and citation graphs.
 WORDS_IN_COMMON = 0.65
-#: Bytes per entry of a sparse aggregate, beside itself, while it is made: SciPy's indices have 8 bytes, ours 4.
-SPARSE_PRODUCT_BYTES = 6
-INDEX_BYTES = 4  # of a stored value: its column
 SPARSE_BELOW = 0.25  # beyond, a gathered bag-of-words is made dense (graph_server.aggregate)
+#: Of a held-out pair, when all are ranked: its score 4, its row of a tally 12, and of all intervals' once more 12.
+RANKED_BYTES = 28
+#: Arrays as wide as pairs' rows that are made for the pairs that are scored together, by decoder.
+SCORED_ARRAYS = {"dot": 4, "mlp": 10}
 #: What comes and goes leaves holes in an allocator's arenas.
 FRAGMENTATION = 1.15
 #: Of a product X^T D of dense rows, sums of ranges of rows are kept apart: one for so many rows, and no more than these
@@ -167,7 +171,8 @@ def _graph_server(
     threads = num_threads(config, cores)
     programs = {lane: model.program(lane) for lane in Lane}
     # Evaluation computes while training waits, at the end of its epoch: when it holds the least.
-    degree = (entry.in_edges + n) / max(1, n)
+    links = reach.Links.of(manifest)
+    degree = (entry.in_edges * (links.edges[MESSAGE] if links else 1.0) + n) / max(1, n)
     slots = max(slot_bytes(model, program, n, itemsize, degree) for program in programs.values())
     rows_per_task = -(-n // config.train.intervals)
     widest = int(max(_columns(model, p, slot, degree) for p in programs.values() for slot in p.last_reader))
@@ -176,8 +181,9 @@ def _graph_server(
     inductive = manifest.edge_types == "inductive"  # then each lane has an aggregate of its own, which no run keeps
     making = 0 if (aggregated and not inductive) or not of_features else _making_bytes(manifest, entry, itemsize)
     on_server, on_card = config.servers.backend != "lambda", config.servers.backend == "gpu"
-    # What layer 0 is made from is gone before the first row is published.
+    # What layer 0 is made from is gone before the first row is published, and before a pair is scored.
     at_work = tables + int(FRAGMENTATION * slots) + TEMPORARIES * threads * rows_per_task * widest * itemsize
+    scoring = _scoring_bytes(config, model, manifest, entry, threads)
     held = versions_kept(config.train.staleness) + 2 * threads  # weights, and as large gradients
     return [
         Part(GRAPH_SERVERS, "shard, mapped", _mapped_bytes(model, manifest, entry, programs)),
@@ -194,11 +200,16 @@ def _graph_server(
         Part(
             GRAPH_SERVERS,
             "layer 0's aggregate",
-            of_features * (1 + inductive) * aggregate_bytes(config, manifest, entry),
+            sum(
+                of_features * aggregate_bytes(config, manifest, entry, lane)
+                for lane in (Lane if inductive else [Lane.EVAL])
+            ),
         ),
-        Part(GRAPH_SERVERS, "edges among training vertices", _edges_among_bytes(manifest, entry)),
+        Part(GRAPH_SERVERS, "edges that training gathers along", _gathered_along_bytes(manifest, entry)),
+        Part(GRAPH_SERVERS, "pairs", _pairs_bytes(manifest, entry, programs)),
         Part(GRAPH_SERVERS, "published rows", tables),
-        Part(GRAPH_SERVERS, "rows between steps", max(at_work, making) - tables),
+        Part(GRAPH_SERVERS, "rows between steps", max(at_work, making - scoring) - tables),
+        Part(GRAPH_SERVERS, "rows and scores of pairs", scoring),
         Part(GRAPH_SERVERS, "factors and places", _vertex_bytes(entry, itemsize)),
         Part(GRAPH_SERVERS, "weights and gradients", held * weights if on_server else 0),
         Part(
@@ -231,13 +242,13 @@ def table_bytes(config: Config, model: Model, entry: PartitionEntry, programs: d
     return total
 
 
-def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry) -> int:
-    """Of layer 0: dense as it is stored; of a bag of words what its product takes, twice at its peak."""
+def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, lane: Lane) -> int:
+    """Of layer 0: dense as it is stored; of a bag of words, if it stays one, a column and a value for each word."""
     stored = 2 if config.model.rows == "bfloat16" else np.dtype(config.model.dtype).itemsize
     dense = entry.vertices * manifest.num_features * stored
     if not manifest.sparse_features:
         return dense
-    return dense if (entries := aggregate_entries(manifest, entry)) is None else entries * (INDEX_BYTES + stored)
+    return dense if (entries := aggregate_entries(manifest, entry, lane)) is None else entries * (INDEX_BYTES + stored)
 
 
 def share_stored(manifest: Manifest, entry: PartitionEntry) -> float:
@@ -246,17 +257,22 @@ def share_stored(manifest: Manifest, entry: PartitionEntry) -> float:
     return (file.bytes // 4 if file else 0) / max(1, entry.vertices * manifest.num_features)
 
 
-def aggregate_entries(manifest: Manifest, entry: PartitionEntry) -> int | None:
-    """Stored values of layer 0's aggregate of a bag of words; None if it is made dense."""
-    filled = _share_filled(manifest, entry)
+def aggregate_entries(manifest: Manifest, entry: PartitionEntry, lane: Lane) -> int | None:
+    """Stored values of a lane's aggregate of layer 0 of a bag of words; None if it is made dense."""
+    filled = _share_filled(manifest, entry, lane)
     return None if filled > SPARSE_BELOW else int(filled * entry.vertices * manifest.num_features)
 
 
-def _share_filled(manifest: Manifest, entry: PartitionEntry) -> float:
-    """Of the values of layer 0's aggregate of a bag of words, those that are not zero."""
-    share, links = share_stored(manifest, entry), reach.Links.of(manifest)
-    edges = entry.in_edges * (links.edges[MESSAGE] if links else 1.0)  # of links, pairs are not gathered along
-    return float(WORDS_IN_COMMON * (1 - (1 - share) ** (1 + edges / max(1, entry.vertices))))
+def _share_filled(manifest: Manifest, entry: PartitionEntry, lane: Lane) -> float:
+    """Of the values of a lane's aggregate of layer 0 of a bag of words, those that are not zero."""
+    share, links, gathering = share_stored(manifest, entry), reach.Links.of(manifest), 1.0
+    edges = links.edges[MESSAGE] if links else 1.0  # of links, pairs are not gathered along
+    if _sees_training_alone(manifest, lane):  # other vertices have their own words alone
+        gathering = manifest.splits[manifest.inductive_split].train / max(1, manifest.num_vertices)
+        edges = reach.share_among_training(manifest) or 0.0
+    degree = edges * entry.in_edges / max(1.0, gathering * entry.vertices)
+    of_neighbours = max(share, WORDS_IN_COMMON * (1 - (1 - share) ** (1 + degree)))
+    return float(gathering * of_neighbours + (1 - gathering) * share)
 
 
 def _mapped_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
@@ -280,14 +296,60 @@ def _edges_of_loss_bytes(
     return int(edges * (8 if manifest.weighted else 4)) + 2 * 8 * entry.vertices
 
 
-def _edges_among_bytes(manifest: Manifest, entry: PartitionEntry) -> int:
-    """Of ``views.view``, where training is inductive: in-edges, and out-edges that are others."""
-    share = reach.share_among_training(manifest)
+def _gathered_along_bytes(manifest: Manifest, entry: PartitionEntry) -> int:
+    """Of ``views.view``, where training is inductive or predicts edges: in-edges, and out-edges that are others."""
+    links = reach.Links.of(manifest)
+    share = links.edges[MESSAGE] if links else reach.share_among_training(manifest)
     if share is None:
         return 0
     ways = 1 + manifest.directed
     edges = share * (entry.in_edges + manifest.directed * entry.out_edges)
     return int(edges * (8 if manifest.weighted else 4)) + ways * 8 * entry.vertices
+
+
+def _pairs_bytes(manifest: Manifest, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
+    """Of ``graph_server.operators.pairs``, of each lane: the other end and a type of each pair, and vertices' ids."""
+    if (links := reach.Links.of(manifest)) is None:
+        return 0
+    pairs = sum(links.edges[kind] for lane in programs for kind in views.PAIRS[lane]) * entry.in_edges
+    return int(pairs * (INDEX_BYTES + 1)) + len(programs) * 8 * (2 * entry.vertices + entry.ghosts_in)
+
+
+def _scoring_bytes(config: Config, model: Model, manifest: Manifest, entry: PartitionEntry, threads: int) -> int:
+    """What a server holds of pairs that are scored, of the lane that has most."""
+    if (links := reach.Links.of(manifest)) is None:
+        return 0
+    itemsize, most = np.dtype(config.model.dtype).itemsize, 0.0
+    rows_per_task = -(-entry.vertices // config.train.intervals)
+    at_a_time = min(threads, config.train.intervals)
+    for lane in Lane:
+        scored = Scored.of(links, entry.in_edges / max(1, entry.vertices), lane, model.spec.negatives)
+        rows, others = _pairs_of_task(model, scored, lane, rows_per_task, entry.vertices + entry.ghosts_in, itemsize)
+        if config.servers.backend == "lambda":  # every interval waits for its result; of what is sent there are copies
+            nbytes = config.train.intervals * (others + rows) + at_a_time * (others + rows)
+        else:  # rows are read tile by tile, and put side by side
+            block = min(float(SCORED_BYTES), scored.pairs * rows_per_task / PARTS * _width_of_pairs(model) * itemsize)
+            nbytes = at_a_time * (others + 2 * rows + SCORED_ARRAYS[model.spec.decoder] * block)
+        if lane is Lane.EVAL:
+            nbytes += RANKED_BYTES * scored.pairs * entry.vertices
+        most = max(most, nbytes)
+    return int(most)
+
+
+def _pairs_of_task(
+    model: Model, scored: Scored, lane: Lane, vertices: float, table_rows: float, itemsize: int
+) -> tuple[float, float]:
+    """Bytes of the rows that the pairs of so many vertices share; and of the pairs: which row, and what it is."""
+    pairs = scored.pairs * vertices
+    return (
+        scored.rows_read(vertices, table_rows) * _width_of_pairs(model) * itemsize,
+        pairs * (INDEX_BYTES + (lane is Lane.TRAIN)),
+    )
+
+
+def _width_of_pairs(model: Model) -> int:
+    steps = model.program(Lane.TRAIN).steps
+    return next(model.width(f"E{step.gathers}") for step in steps if step.operator == "pairs" and step.gathers)
 
 
 def _chosen_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, lane: Lane, program: Program) -> int:
@@ -301,7 +363,7 @@ def _chosen_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, lan
         read = {slot for step in program.steps if getattr(step, mark) for slot in step.reads}
         if views.share_that_feeds(share) == 1.0:
             continue
-        aggregate = 0 if read.isdisjoint(program.constants) else aggregate_bytes(config, manifest, entry)
+        aggregate = 0 if read.isdisjoint(program.constants) else aggregate_bytes(config, manifest, entry, lane)
         own = sum(file.bytes for name, file in entry.files.items() if name.startswith("features")) * ("H0" in read)
         total += share * (aggregate + own)
     return int(total)
@@ -317,15 +379,29 @@ def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> i
     stacked, and as many for our peers. Then all but one of these are gone, and there is a block of columns, with the
     rows that are converted and summed for it."""
     if manifest.sparse_features:
-        entries = aggregate_entries(manifest, entry)
-        if entries is not None:
-            return SPARSE_PRODUCT_BYTES * entries
-        # The product is sparse until it is made dense, and both are there then.
-        return int(_share_filled(manifest, entry) * entry.vertices * manifest.num_features) * (INDEX_BYTES + itemsize)
+        return _sparse_product_bytes(manifest, entry, itemsize)
     stored = sum(file.bytes for name, file in entry.files.items() if name.startswith("features"))  # as they travel, too
     ghosts = entry.ghosts_in * stored // max(1, entry.vertices)
     block = min(AGGREGATE_BLOCK_BYTES, (entry.vertices + entry.ghosts_in) * manifest.num_features * itemsize)
     return max(3 * ghosts, ghosts + block + 2 * min(CONVERTED_BYTES, block))
+
+
+def _sparse_product_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> int:
+    """Of a bag of words (``Gather.sparse``): words in the model's dtype, those of ghosts behind those of vertices, and
+    a value for each edge and each vertex's own row. The product is the aggregate itself, if it stays sparse: the kernel
+    counts each row's entries before it writes them. If not, both are there."""
+    links = reach.Links.of(manifest)
+    words = share_stored(manifest, entry) * manifest.num_features * entry.vertices
+    as_stored = entry.files["features_data.npy"].bytes // max(1, round(words)) == itemsize
+    if entry.ghosts_in:
+        of_words = words * (1 + entry.ghosts_in / max(1, entry.vertices)) * (INDEX_BYTES + itemsize)
+    else:  # the shard's own, but for their dtype
+        of_words = 0.0 if as_stored else words * itemsize
+    edges = entry.in_edges * (links.edges[MESSAGE] if links else 1.0) + entry.vertices
+    product = 0.0
+    if aggregate_entries(manifest, entry, Lane.EVAL) is None:
+        product = _share_filled(manifest, entry, Lane.EVAL) * entry.vertices * manifest.num_features
+    return int(of_words + (edges + product) * (INDEX_BYTES + itemsize))
 
 
 def _vertex_bytes(entry: PartitionEntry, itemsize: int) -> int:
@@ -335,8 +411,9 @@ def _vertex_bytes(entry: PartitionEntry, itemsize: int) -> int:
 
 
 def _columns(model: Model, program: Program, slot: str, degree: float) -> float:
-    """Of a row of the slot, for all its edges if it is one of edges; 0 if the slot is the same in every epoch."""
-    if slot in program.constants or slot in ("label", "train", "vertex", "H0"):
+    """Of a row of the slot, for all its edges if it is one of edges; 0 if the slot is the same in every epoch, or is of
+    pairs, which are counted apart."""
+    if slot in program.constants or slot in ("label", "train", "vertex", "H0", TRUE, SCORES):
         return 0
     return model.width(slot) * (degree if is_of_edges(slot) else 1)
 
@@ -382,7 +459,7 @@ def _lambdas(config: Config, model: Model, manifest: Manifest, weights: int, cor
     program, edges = model.program(Lane.TRAIN), manifest.num_edges + manifest.num_vertices
     constants = 0
     if program.constants:
-        constants += sum(aggregate_bytes(config, manifest, entry) for entry in manifest.partitions)
+        constants += sum(aggregate_bytes(config, manifest, entry, Lane.TRAIN) for entry in manifest.partitions)
     if any("H0" in step.reads for step in program.steps):
         constants += sum(
             file.bytes for e in manifest.partitions for name, file in e.files.items() if name.startswith("features")
@@ -394,6 +471,13 @@ def _lambdas(config: Config, model: Model, manifest: Manifest, weights: int, cor
         if step.kind in TENSOR_KINDS
     ]
     task = int(rows_per_task * max(widths) * itemsize)
+    if links := reach.Links.of(manifest):
+        degree, table_rows = manifest.num_edges / manifest.num_vertices, manifest.num_vertices / parts
+        of_pairs = []
+        for lane in Lane:
+            scored = Scored.of(links, degree, lane, model.spec.negatives)
+            of_pairs.append(sum(_pairs_of_task(model, scored, lane, rows_per_task, table_rows, itemsize)))
+        task = max(task, int(max(of_pairs)) + SCORED_ARRAYS[model.spec.decoder] * SCORED_BYTES)
     # An interval has one task at a time, and no more homes than its server has environments.
     tasks = min(count * ((lambdas.prefetch or 2) + 1), parts * config.train.intervals)
     kept = (

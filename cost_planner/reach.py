@@ -56,7 +56,7 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Links:
-    """Where edges are predicted (``views.pairs``): the share of each type, in the order of ``siafu.graph``."""
+    """Where edges are predicted (``views.of_types``): the share of each type, in the order of ``siafu.graph``."""
 
     edges: tuple[float, ...]  # of all edges
     crossing: tuple[float, ...]  # of those between partitions

@@ -17,8 +17,9 @@ from siafu.shards import Shard
 from siafu.sparse import Array, Edges
 
 Bounds = list[tuple[int, int]]
-#: Edges that are looked at together: a partition may have more than there is memory for a second copy of.
-EDGES_AT_ONCE = 1 << 22
+#: Edges that are looked at together: a partition may have more than there is memory for a second copy of. Some 30 bytes
+#: each while they are.
+EDGES_AT_ONCE = 1 << 20
 
 
 def bounds_of(num_rows: int, num_intervals: int) -> Bounds:

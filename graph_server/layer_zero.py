@@ -166,10 +166,9 @@ def aggregate(gather: Gather, features: Rows, ghosts: Rows | None, kept: Kept, d
     Sparse features give sparse rows if they stay sparse, and are not kept.
     """
     if isinstance(features, SparseRows):
-        parts: list[Rows] = [features.astype(dtype)]
-        if ghosts is not None:
-            parts.append(ghosts.astype(dtype))
-        base = stack(parts)
+        # Without ghosts the shard's own words, which are mapped: stacking would copy them.
+        base: Rows = features.astype(dtype)
+        base = base if ghosts is None else stack([base, ghosts.astype(dtype)])
         assert isinstance(base, SparseRows)
         return gather.sparse(0, len(features), base)
     rows, draft = kept.begin()

@@ -21,10 +21,11 @@ import numpy as np
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, VAL_NEGATIVE, VAL_PAIR
 from siafu.kernels import functions
 from siafu.run_files import BySplit, Scores
-from siafu.sparse import Array, EdgeRows
+from siafu.sparse import Array, EdgeRows, blocks
 
 ROLES = {"val": (VAL_PAIR, VAL_NEGATIVE), "test": (TEST_PAIR, TEST_NEGATIVE)}
 ROLE, RANK, SCORE = range(3)
+RANKED_TOGETHER = 1 << 16  # pairs
 
 
 class Ranked:
@@ -34,18 +35,9 @@ class Ranked:
 
     def tally(self, outputs: EdgeRows, labels: EdgeRows, split: Array) -> Array:
         """outputs: scores; labels: types of the same pairs; both in the order of the interval's vertices."""
-        scores, kind = outputs.values[:, 0], labels.values[:, 0]
-        vertex = np.repeat(np.arange(len(outputs)), np.diff(outputs.indptr))
-        parts = []
-        for role, (positive, negative) in enumerate(ROLES.values()):
-            true, false = np.flatnonzero(kind == positive), np.flatnonzero(kind == negative)
-            ranks = _ranks(vertex[true], scores[true], vertex[false], scores[false])
-            part = np.zeros((len(true) + len(false), 3), scores.dtype)
-            part[:, ROLE] = role
-            part[: len(true), RANK] = ranks
-            part[:, SCORE] = scores[np.concatenate([true, false])]
-            parts.append(part)
-        return np.concatenate(parts)
+        # Some vertices at a time: sorting takes ten times as much as the scores.
+        cuts = blocks(outputs.indptr, RANKED_TOGETHER)
+        return np.concatenate([part for a, b in cuts for part in _ranked(outputs[a:b], labels[a:b])])
 
     def merge(self, tallies: Sequence[Array]) -> Array:
         return np.concatenate(tallies)
@@ -66,6 +58,22 @@ class Ranked:
         terms = np.maximum(wrong, 0) + functions.log1p(functions.exp(-np.abs(wrong)))
         loss = float(np.mean([terms[of].mean(dtype=np.float64) for of in (true, ~true) if of.any()]))
         return {"acc": mrr, "loss": loss, "mrr": mrr, "auc": found, "hits@10": float(np.mean(ranks <= 10))}
+
+
+def _ranked(outputs: EdgeRows, labels: EdgeRows) -> list[Array]:
+    """Of each role, as a tally has them: true edges, then false ones."""
+    scores, kind = outputs.values[:, 0], labels.values[:, 0]
+    vertex = np.repeat(np.arange(len(outputs)), np.diff(outputs.indptr))
+    parts = []
+    for role, (positive, negative) in enumerate(ROLES.values()):
+        true, false = np.flatnonzero(kind == positive), np.flatnonzero(kind == negative)
+        ranks = _ranks(vertex[true], scores[true], vertex[false], scores[false])
+        part = np.zeros((len(true) + len(false), 3), scores.dtype)
+        part[:, ROLE] = role
+        part[: len(true), RANK] = ranks
+        part[:, SCORE] = scores[np.concatenate([true, false])]
+        parts.append(part)
+    return parts
 
 
 def auc(true: Array, false: Array) -> float:

@@ -15,7 +15,10 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-_TOGETHER = 1 << 20  # entries that are made dense at a time
+#: Of a column, in all matrices here: int32.
+INDEX_BYTES = 4
+
+_TOGETHER = 1 << 20  # entries that are made dense, or numbered, at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +89,7 @@ class SparseRows:
         """The same matrix with its zeros, ``[num_rows, width]``."""
         out = np.zeros(self.shape, self.data.dtype)
         # Some rows at a time: the row number of every entry takes as much as the entries.
-        cuts = np.searchsorted(self.indptr, np.arange(0, len(self.indices), _TOGETHER))
-        for start, stop in itertools.pairwise(np.unique([*cuts, len(self)]).tolist()):
+        for start, stop in blocks(self.indptr, _TOGETHER):
             some = self[start:stop]
             out[start:stop][some.row_of_entry(), some.indices] = some.data
         return out
@@ -99,7 +101,12 @@ class EdgeRows:
     has ``indptr[r]:indptr[r + 1]``."""
 
     indptr: Array  # int64 [num_rows + 1], starts at 0
-    values: Array  # [num_edges, width]
+    values: Array  # [num_edges, width]; with ``index`` [k, width]
+    index: Array | None = None  # int32 [num_edges]: which of the values an edge has; None: each has its own
+
+    @property
+    def num_edges(self) -> int:
+        return int(self.indptr[-1])
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -108,7 +115,7 @@ class EdgeRows:
 
     @property
     def nbytes(self) -> int:
-        return int(self.indptr.nbytes + self.values.nbytes)
+        return int(self.indptr.nbytes + self.values.nbytes + (0 if self.index is None else self.index.nbytes))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -121,10 +128,46 @@ class EdgeRows:
         """Rows ``start:stop`` (step 1), sharing memory with these but for ``indptr``."""
         start, stop, _ = rows.indices(len(self))
         first, last = int(self.indptr[start]), int(self.indptr[stop])
-        return EdgeRows(self.indptr[start : stop + 1] - first, self.values[first:last])
+        indptr = self.indptr[start : stop + 1] - first
+        if self.index is None:
+            return EdgeRows(indptr, self.values[first:last])
+        return EdgeRows(indptr, self.values, self.index[first:last])
 
     def astype(self, dtype: npt.DTypeLike) -> EdgeRows:
-        return EdgeRows(self.indptr, self.values.astype(dtype, copy=False))
+        return EdgeRows(self.indptr, self.values.astype(dtype, copy=False), self.index)
+
+    def each(self) -> Array:
+        """The values of every edge, ``[num_edges, width]``."""
+        return self.values if self.index is None else self.values[self.index]
+
+    def compact(self) -> EdgeRows:
+        """The same, with no values but those that an edge has."""
+        if self.index is None:
+            return self
+        chosen, index = numbered(self.index, len(self.values))
+        return EdgeRows(self.indptr, self.values[chosen], index)
+
+
+def numbered(index: Array, size: int) -> tuple[Array, Array]:
+    """Which of the numbers below ``size`` are in ``index``, int64 ascending, and for each of ``index`` its place among
+    them, int32."""
+    # NumPy makes int64 of what indexes: of some at a time.
+    parts = [slice(first, first + _TOGETHER) for first in range(0, len(index), _TOGETHER)]
+    known, place, found = np.zeros(size, np.bool_), np.empty(size, np.int32), np.empty(len(index), np.int32)
+    for part in parts:
+        known[index[part]] = True
+    chosen = np.flatnonzero(known)
+    place[chosen] = np.arange(len(chosen), dtype=np.int32)
+    for part in parts:
+        found[part] = place[index[part]]
+    return chosen, found
+
+
+def blocks(indptr: Array, entries: int) -> list[tuple[int, int]]:
+    """Ranges of whole rows, one after the other, at least one: each of about so many entries, or of one row more."""
+    num_rows = len(indptr) - 1
+    cuts = np.searchsorted(indptr, np.arange(0, int(indptr[-1]), entries))
+    return list(itertools.pairwise(np.unique([0, *cuts, num_rows]).tolist())) or [(0, num_rows)]
 
 
 Rows = Array | SparseRows

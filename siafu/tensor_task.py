@@ -163,7 +163,8 @@ def aligned(rows: TaskRows) -> TaskRows:
         )
         return SparseRows(indptr, indices, data, rows.width)
     if isinstance(rows, EdgeRows):
-        return EdgeRows(np.require(rows.indptr, requirements="A"), np.require(rows.values, requirements="A"))
+        index = None if rows.index is None else np.require(rows.index, requirements="A")
+        return EdgeRows(np.require(rows.indptr, requirements="A"), np.require(rows.values, requirements="A"), index)
     return np.require(rows, requirements="A")
 
 
@@ -207,7 +208,7 @@ def _stacked(parts: list[Any]) -> Any:
         return np.concatenate(parts)
     counts = np.concatenate([np.diff(part.indptr) for part in parts])
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return EdgeRows(indptr, np.concatenate([part.values for part in parts]))
+    return EdgeRows(indptr, np.concatenate([part.each() for part in parts]))
 
 
 def conversation(message: Question | Answer) -> tuple[object, ...]:

@@ -7,7 +7,6 @@ mentions are simply not read by it.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
@@ -23,7 +22,7 @@ from siafu.graph import (
     VAL_PAIR,
 )
 from siafu.shards import Edges, EdgeTypes, Shard
-from siafu.sparse import Array
+from siafu.sparse import Array, blocks
 from siafu.tasks import Lane
 
 TRAINING = 0  # inductive: the type of edges both of whose ends are training vertices
@@ -33,7 +32,7 @@ PAIRS = {Lane.TRAIN: (TRAIN_PAIR, TRAIN_NEGATIVE), Lane.EVAL: (VAL_PAIR, VAL_NEG
 LEAST_LEFT_OUT = 0.25
 #: Of all rows, the most that are worth a copy of their constants, to be computed on alone.
 MOST_THAT_FEED = 0.5
-_BLOCK_EDGES = 1 << 22  # that are looked at together
+_BLOCK_EDGES = 1 << 20  # that are looked at together
 
 
 def view(shard: Shard, edge_types: EdgeTypes, lane: Lane) -> Shard:
@@ -64,8 +63,11 @@ def into_training(shard: Shard, train: Array) -> Shard:
     """
     if train.all():  # as where all vertices are judged: looking at every edge takes seconds where there are many
         return shard
-    into = _where(shard.in_edges, lambda rows, columns, counts: np.repeat(train[rows], counts))
-    out = _where(shard.out_edges, lambda rows, columns, counts: train[columns])
+    in_edges, out_edges = shard.in_edges, shard.out_edges
+    into = _unless_most(
+        in_edges, lambda rows, place: np.repeat(train[rows], np.diff(in_edges.indptr[rows.start : rows.stop + 1]))
+    )
+    out = _unless_most(out_edges, lambda rows, place: train[out_edges.indices[place]])
     whole = into is shard.in_edges and out is shard.out_edges
     return shard if whole else replace(shard, in_edges=into, out_edges=out)
 
@@ -92,17 +94,12 @@ def typed(edges: Edges, num_types: int) -> list[Edges]:
     return [_rows_at(edges, order[cuts[r] : cuts[r + 1]]) for r in range(num_types)]
 
 
-def pairs(shard: Shard, types: Collection[int]) -> Shard:
-    """The shard with the edges of these types alone, which keep their types: the pairs ``u -> v`` that v's server
+def of_types(edges: Edges, types: Collection[int]) -> Edges:
+    """The edges of these types alone, which keep their types: of a server's in-edges, the pairs ``u -> v`` that it
     scores."""
-    into = _of_types(shard.in_edges, types)
-    return replace(shard, in_edges=into, out_edges=into if shard.undirected else _of_types(shard.out_edges, types))
-
-
-def _of_types(edges: Edges, types: Collection[int]) -> Edges:
-    assert edges.type is not None
-    positions = np.flatnonzero(np.isin(edges.type, list(types)))
-    return replace(_rows_at(edges, positions), type=np.asarray(edges.type)[positions])
+    kinds = edges.type
+    assert kinds is not None
+    return _where(edges, lambda rows, place: np.logical_or.reduce([kinds[place] == kind for kind in types]), typed=True)
 
 
 def _along(shard: Shard, kind: int) -> Shard:
@@ -112,38 +109,44 @@ def _along(shard: Shard, kind: int) -> Shard:
 
 
 def _of_type(edges: Edges, kind: int) -> Edges:
-    assert edges.type is not None
-    return _rows_at(edges, np.flatnonzero(np.asarray(edges.type) == kind))
+    kinds = edges.type
+    assert kinds is not None
+    return _where(edges, lambda rows, place: kinds[place] == kind)
 
 
-def _where(edges: Edges, keeps: Callable[[slice, Array, Array], Array]) -> Edges:
-    """The entries for which ``keeps`` says so, without their types; asked with a range of rows, the columns of their
-    entries and how many each row has. All of them where that would leave out too few."""
+#: Asked with a range of rows and that of their entries: bool, which of these entries are meant.
+Keeps = Callable[[slice, slice], Array]
+
+
+def _unless_most(edges: Edges, keeps: Keeps) -> Edges:
+    """The entries for which ``keeps`` says so, without their types; all of them where that would leave out too few."""
+    total = sum(int(keeps(rows, place).sum()) for rows, place in _in_blocks(edges))
+    return edges if share_of_loss(total / max(1, len(edges.indices))) == 1.0 else _where(edges, keeps)
+
+
+def _where(edges: Edges, keeps: Keeps, *, typed: bool = False) -> Edges:
+    """The entries for which ``keeps`` says so; ``typed``: with their types. In blocks: positions of all entries would
+    take more than the entries."""
+    indptr = np.zeros(len(edges.indptr), np.int64)
+    whole = {"indices": edges.indices, "weight": edges.weight, "type": edges.type if typed else None}
+    found: dict[str, list[Array]] = {name: [] for name in whole}
+    for rows, place in _in_blocks(edges):
+        positions = np.flatnonzero(keeps(rows, place))
+        ends = np.asarray(edges.indptr[rows.start + 1 : rows.stop + 1]) - place.start
+        indptr[rows.start + 1 : rows.stop + 1] = indptr[rows.start] + np.searchsorted(positions, ends)
+        for name, values in whole.items():
+            if values is not None:
+                found[name].append(np.asarray(values[place])[positions])
+    indices, weight, kind = (np.concatenate(some) if some else None for some in found.values())
+    assert indices is not None
+    return Edges(indptr, indices, weight, kind)
+
+
+def _in_blocks(edges: Edges) -> Iterator[tuple[slice, slice]]:
+    """Ranges of rows, and those of their entries."""
     indptr = np.asarray(edges.indptr)
-    cuts = np.unique(np.searchsorted(indptr, [*range(0, int(indptr[-1]), _BLOCK_EDGES), int(indptr[-1])]))
-
-    def blocks() -> Iterator[tuple[int, int, slice, Array, Array]]:
-        for start, stop in itertools.pairwise(cuts.tolist()):
-            place = slice(int(indptr[start]), int(indptr[stop]))
-            columns = np.asarray(edges.indices[place])
-            yield start, stop, place, columns, keeps(slice(start, stop), columns, np.diff(indptr[start : stop + 1]))
-
-    total = sum(int(chosen.sum()) for *_, chosen in blocks())
-    if share_of_loss(total / max(1, len(edges.indices))) == 1.0:
-        return edges
-    kept = np.zeros_like(indptr)
-    indices = np.empty(total, np.int32)
-    weight = None if edges.weight is None else np.empty(total, np.float32)
-    for start, stop, place, columns, chosen in blocks():
-        kept[start + 1 : stop + 1] = (
-            kept[start] + np.append(0, np.cumsum(chosen))[indptr[start + 1 : stop + 1] - place.start]
-        )
-        to = slice(int(kept[start]), int(kept[stop]))
-        indices[to] = columns[chosen]
-        if weight is not None and edges.weight is not None:
-            weight[to] = np.asarray(edges.weight[place])[chosen]
-    kept[cuts[-1] :] = kept[cuts[-1]]
-    return Edges(kept, indices, weight)
+    for start, stop in blocks(indptr, _BLOCK_EDGES):
+        yield slice(start, stop), slice(int(indptr[start]), int(indptr[stop]))
 
 
 def _rows_at(edges: Edges, positions: Array) -> Edges:

@@ -6,13 +6,13 @@
     frame 1    UTF-8 JSON object, at most 1 MiB: every field of the message; a tensor stands there as its descriptor;
                a float may be NaN or Infinity (a loss that diverged)
     frame 2..  one raw little-endian C-order buffer per tensor (three for sparse rows: indptr, indices, data; two for
-               rows of edges: indptr, values), in order
+               rows of edges: indptr, values; a third where edges share values: index), in order
 
 A dense tensor's descriptor is ``{"d": dtype, "s": [shape], "c": crc32}``. Sparse rows are
-``{"w": width, "t": [three dense descriptors]}``, rows of edges ``{"e": [two dense descriptors]}``. A ``Tensors`` field
-is an object name -> descriptor, its buffers in the object's order. Dtypes are those of ``DTYPES``; a tensor has at most
-4 dimensions and MAX_TENSOR_BYTES bytes. Integers fit 64 bits. A lane is "train" or "eval". The run id keeps a message
-of another run, or of an earlier attempt of this one, out.
+``{"w": width, "t": [three dense descriptors]}``, rows of edges ``{"e": [two or three dense descriptors]}``. A
+``Tensors`` field is an object name -> descriptor, its buffers in the object's order. Dtypes are those of ``DTYPES``; a
+tensor has at most 4 dimensions and MAX_TENSOR_BYTES bytes. Integers fit 64 bits. A lane is "train" or "eval". The run
+id keeps a message of another run, or of an earlier attempt of this one, out.
 
 ``decode`` returns a message or raises RemoteProtocolError; a fuzz test proves that there is no third outcome. No
 contiguous buffer is copied in either direction.
@@ -39,7 +39,7 @@ from siafu.processor import UNKNOWN
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows, TaskRows
 from siafu.tasks import Lane, TaskId
 
-MAGIC, VERSION = b"SIAF", 13
+MAGIC, VERSION = b"SIAF", 14
 RUN_ID_BYTES = 8
 _LEAD = struct.Struct(f"<4sBB{RUN_ID_BYTES}sQ")  # of frame 0; the crc32 follows
 _CRC = struct.Struct("<I")
@@ -615,7 +615,8 @@ def _describe(rows: TaskRows, buffers: list[Frame], where: str, checksum: Checks
         parts = (rows.indptr, rows.indices, rows.data)
         return {"w": rows.width, "t": [_describe_dense(part, buffers, where, checksum) for part in parts]}
     if isinstance(rows, EdgeRows):
-        return {"e": [_describe_dense(part, buffers, where, checksum) for part in (rows.indptr, rows.values)]}
+        edges = (rows.indptr, rows.values, *(() if rows.index is None else (rows.index,)))
+        return {"e": [_describe_dense(part, buffers, where, checksum) for part in edges]}
     return _describe_dense(rows, buffers, where, checksum)
 
 
@@ -724,12 +725,17 @@ def _rows(where: str, descriptor: Any, buffers: Iterator[Buffer]) -> TaskRows:
 
 
 def _edge_rows(where: str, parts: Any, buffers: Iterator[Buffer]) -> EdgeRows:
-    indptr, values = (_dense(where, part, buffers) for part in _expect(where, parts, list))
+    indptr, values, *more = (_dense(where, part, buffers) for part in _expect(where, parts, list))
     if indptr.dtype != DTYPES["i8"] or indptr.ndim != 1 or values.ndim != 2:
         raise RemoteProtocolError(f"{where}: rows of edges need i8 indptr of one dimension and values of two")
-    if not len(indptr) or indptr[0] != 0 or indptr[-1] != len(values) or (indptr[1:] < indptr[:-1]).any():
+    edges = more[0] if more else values
+    if len(more) > 1 or (more and (edges.dtype != DTYPES["i4"] or edges.ndim != 1)):
+        raise RemoteProtocolError(f"{where}: rows of edges that share values need one i4 index of one dimension")
+    if not len(indptr) or indptr[0] != 0 or indptr[-1] != len(edges) or (indptr[1:] < indptr[:-1]).any():
         raise RemoteProtocolError(f"{where}: rows of edges whose lengths disagree")
-    return EdgeRows(indptr, values)
+    if more and len(edges) and not 0 <= edges.min() <= edges.max() < len(values):
+        raise RemoteProtocolError(f"{where}: rows of edges with an index outside of [0, {len(values)})")
+    return EdgeRows(indptr, values, edges if more else None)
 
 
 def _dense(where: str, descriptor: Any, buffers: Iterator[Buffer]) -> Array:

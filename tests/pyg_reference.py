@@ -66,9 +66,9 @@ class Two(torch.nn.Module):
 def links(shard: Shard, settings: dict[str, Any]) -> tuple[Two, Callable[[Two], torch.Tensor], Callable[[Two], Scores]]:
     """The net, its loss in an epoch, and its scores: PyG's examples/link_pred.py."""
     x, n = features(shard), len(shard.vertices)
-    messages, training = (edge_index(views.pairs(shard, [kind]).in_edges) for kind in (MESSAGE, TRAIN_PAIR))
+    messages, training = (edge_index(views.of_types(shard.in_edges, [kind])) for kind in (MESSAGE, TRAIN_PAIR))
     once = training[:, training[0] < training[1]]
-    held = views.pairs(shard, HELD_OUT).in_edges
+    held = views.of_types(shard.in_edges, HELD_OUT)
     pairs, metric = edge_index(held), METRICS["links"]
     assert held.type is not None
     kinds = EdgeRows(held.indptr, held.type.astype(np.uint8)[:, None])

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from cost_planner.plan.memory_traffic import INDEX_BYTES
 from siafu import allotment, arithmetic, start, variables
 from siafu.errors import ConfigError
 from siafu.kernels.attention import attend
@@ -27,7 +26,7 @@ from siafu.kernels.caches import L3_BYTES
 from siafu.kernels.gather import gather
 from siafu.kernels.records import Records
 from siafu.kernels.rows import Table
-from siafu.sparse import Edges, SparseRows
+from siafu.sparse import INDEX_BYTES, Edges, SparseRows
 
 #: Rows, width in and width out of products as tensor tasks have them.
 PRODUCTS = ((1_500, 602, 64), (300, 602, 256), (5_000, 128, 128), (700, 64, 41))

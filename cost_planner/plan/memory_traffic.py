@@ -15,9 +15,8 @@ import math
 from dataclasses import dataclass
 
 from siafu.kernels.rows import LINE_BYTES, PAIR_LINES
+from siafu.sparse import INDEX_BYTES
 
-#: Of an edge in CSR: the other end.
-INDEX_BYTES = 4
 #: Of the last-level cache, what the rows of a tile may fill: indices and results pass through it as well.
 TILE_SHARE = 0.6
 

@@ -4,12 +4,13 @@ beside its products. Pure.
 1. Training scores its edges and, of the pool of false pairs, one in ``negatives``: each where either end lies. An
    evaluation scores all that are held out, each at one end.
 2. A graph thread draws an epoch's false pairs by a hash of each in the pool, and copies the rows of the other ends of
-   those that are scored (``graph_server.operators.pairs``).
+   those that are scored, each once (``graph_server.operators.pairs``).
 3. AE is NumPy's, on one thread: passes over the values of all pairs. Only products are shared among threads.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cost_planner.reach import Links
@@ -23,10 +24,12 @@ from siafu.views import PAIRS
 DRAWING = 59
 #: And for each pair of the pool, to tell which are scored (``Pairs.edge_rows``).
 CHOOSING = 14
-#: Arrays as wide as pairs' rows that are read or written for the scores, beside the rows that were sent, by decoder.
-#: dot: own rows 1, inner products 2. mlp: own rows 1, their products by value 3, a product, bias and relu 2 each, and
-#: the last layer's product 1.
-SCORING = {"dot": 3, "mlp": 11}
+#: And for each that is scored, to number the rows that they share (``numbered``).
+NUMBERING = 8
+#: Arrays as wide as pairs' rows that are read or written for the scores, by decoder. dot: own rows and others' 2, inner
+#: products 2. mlp: both rows 2, their products by value 3, a product, bias and relu 2 each, and the last layer's
+#: product 1.
+SCORING = {"dot": 4, "mlp": 12}
 #: And for the gradients: scores' gradients times rows 2. mlp: and back through both layers.
 LEARNING = {"dot": 2, "mlp": 18}
 #: Arrays of a value for each pair: the loss and its gradient.
@@ -51,10 +54,15 @@ class Scored:
         false = degree * links.edges[TRAIN_NEGATIVE] if lane is Lane.TRAIN else 0.0
         return cls(pool, false, pool - false + false / negatives)
 
-    def cut_s(self, width: int, read_ns: float, element_ns: float) -> float:
-        """Of a graph thread, for a vertex: rule 2. read_ns, element_ns: of ``Speeds``."""
-        passes = DRAWING * self.false + CHOOSING * self.pool * bool(self.false)
-        return (passes * read_ns + self.pairs * width * element_ns) * 1e-9
+    def rows_read(self, vertices: float, table_rows: float) -> float:
+        """Rows of other ends that the pairs of so many vertices have: each once, however many pairs it is in
+        (``Pairs._others``). Assumed: other ends lie anywhere in the table."""
+        return -table_rows * math.expm1(-self.pairs * vertices / max(1.0, table_rows))
+
+    def cut_s(self, values: float, read_ns: float, element_ns: float) -> float:
+        """Of a graph thread, for a vertex: rule 2. values: that are copied. read_ns, element_ns: of ``Speeds``."""
+        passes = DRAWING * self.false + CHOOSING * self.pool * bool(self.false) + NUMBERING * self.pairs
+        return (passes * read_ns + values * element_ns) * 1e-9
 
     def values_s(self, width: int, decoder: str, learns: bool, read_ns: float, element_ns: float) -> float:
         """Of a core, for a vertex: AE but for its products."""

@@ -18,13 +18,13 @@ own program and the graph's counts.
    host, a product's operands go there and its result comes back, but for what never changes, where half of the card's
    memory has room for it. The host keeps the rest of a tensor task, and all of an operator that the card does not have.
 
-8. A bag of words (``counts.stored``) and its aggregate (``counts.filled``) are read and multiplied by their stored
+8. A bag of words (``counts.stored``) and its aggregate (``counts.filled_of``) are read and multiplied by their stored
    values: a product adds a row of weights for each, a transposed one a row of gradients. A product of several slots
    has a part of each, by their columns.
 9. Attention's gather adds two sums for each value, and makes a weight of each edge and head. Dropout of edges is not
    counted.
 10. ApplyEdge reads, beside its own slots, values of all its edges, which a graph thread has cut out of what others
-    published: scores for attention, whole rows for pairs that are to be predicted (``pairs``).
+    published: scores for attention; for pairs that are to be predicted (``pairs``) which row each has, and those rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ import numpy as np
 
 from cost_planner import memory, reach
 from cost_planner.plan.cards import ORDER_S, Card
-from cost_planner.plan.memory_traffic import INDEX_BYTES, Bandwidth
+from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.pairs import Scored
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.products import Products, products_of
@@ -51,7 +51,9 @@ from siafu.kernels.rows import LINE_BYTES
 from siafu.models import Model, ModelSpec
 from siafu.models.link_prediction import TRUE
 from siafu.shards import Manifest
+from siafu.sparse import INDEX_BYTES
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step, is_of_edges
+from siafu.tensor_task import PARTS
 
 #: Operators that a card computes.
 ON_GPU = BACKENDS["gpu"].on_device
@@ -137,28 +139,32 @@ class Counts:
     judged: float = 1.0  # share of the vertices that evaluations judge
     among: float | None = None  # inductive: share of the edges that training gathers along; None: it is not
     links: reach.Links | None = None  # None: no edges are predicted
+    filled_among: float = 1.0  # as ``filled``, where training gathers along edges of its own
 
     @classmethod
     def of(cls, manifest: Manifest, split: int = 0) -> Counts:
         entries = manifest.partitions
-        filled = words = 1.0
+        words, filled = 1.0, dict.fromkeys(Lane, 1.0)
         if manifest.sparse_features:
             words = float(np.mean([memory.share_stored(manifest, entry) for entry in entries]))
-            stored = [memory.aggregate_entries(manifest, entry) for entry in entries]
-            filled = min(1.0, sum(n for n in stored if n) / (manifest.num_vertices * manifest.num_features))
-            filled = 1.0 if None in stored else filled
+            filled = {lane: _share_filled(manifest, lane) for lane in Lane}
         return cls(
             len(entries),
             manifest.num_vertices / len(entries),
             float(np.mean([entry.in_edges for entry in entries])),
             float(np.mean([entry.ghosts_in for entry in entries])),
-            filled,
+            filled[Lane.EVAL],
             words,
             reach.Crossing.of(manifest),
             reach.share_that_counts(manifest, split, Lane.EVAL),
             reach.share_among_training(manifest),
             reach.Links.of(manifest),
+            filled[Lane.TRAIN],
         )
+
+    def filled_of(self, lane: Lane) -> float:
+        """Share of the values of a lane's aggregate of layer 0 that are stored."""
+        return self.filled_among if self.among is not None and lane is Lane.TRAIN else self.filled
 
     def gathered(self, lane: Lane) -> float:
         """Share of the edges that a lane gathers along."""
@@ -173,6 +179,14 @@ class Counts:
         if self.among is not None and lane is Lane.TRAIN:
             return reach.share_of_ghosts_among(train, self.among, self.crossing)
         return reach.share_of_ghosts(step, train, self.crossing)
+
+
+def _share_filled(manifest: Manifest, lane: Lane) -> float:
+    """Of the values of layer 0's aggregate of a bag of words, those that are stored: all, if it is made dense."""
+    stored = [memory.aggregate_entries(manifest, entry, lane) for entry in manifest.partitions]
+    if None in stored:
+        return 1.0
+    return min(1.0, sum(n for n in stored if n) / (manifest.num_vertices * manifest.num_features))
 
 
 def work_of(
@@ -246,13 +260,15 @@ class _Steps:
         self.kept = constant if config.lambdas.keep_constants else frozenset()
         has_room = card is not None and constant_bytes(config, model, counts) <= card.kept_bytes
         self.stays = constant if has_room else frozenset()
-        filled = {**dict.fromkeys(self.program.constants, counts.filled), "H0": counts.stored}
+        filled = {**dict.fromkeys(self.program.constants, counts.filled_of(lane)), "H0": counts.stored}
         self.words = {slot: share for slot, share in filled.items() if share < 1}  # of the slots that are sparse
         products = zip(self.program.steps, products_of(model, lane), strict=True)
         self.products = {step: found if step.parameters else Products() for step, found in products}
         degree = counts.edges / max(1.0, counts.vertices)
         self.scored = Scored.of(counts.links, degree, lane, model.spec.negatives) if counts.links else None
         self.degree = counts.gathered(lane) * degree
+        #: Slots of edges that share rows (``Pairs``).
+        self.sharing = {f"E{step.gathers}" for step in self.program.steps if self._scores_pairs(step)}
         #: Slot of edges -> edges of a row.
         self.per_row = {
             slot: self._edges(step)
@@ -393,19 +409,29 @@ class _Steps:
         speeds, width = self.speeds, self.model.width(f"E{step.gathers}")
         if step.operator == "pairs":
             assert self.scored is not None
-            return speeds.task_s + self.n * self.scored.cut_s(width, speeds.read_ns, speeds.element_ns)
+            rows = self.scored.rows_read(self.n, self.counts.vertices + self.counts.ghosts) / max(1.0, self.n)
+            return speeds.task_s + self.n * self.scored.cut_s(rows * width, speeds.read_ns, speeds.element_ns)
         return speeds.task_s + self.n * self._edges(step) * (speeds.edge_ns + width * speeds.copy_ns) * 1e-9
 
     def _nbytes(self, slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
         return self.n * sum(self._row_bytes(slot) for slot in slots if slot not in known)
 
     def _row_bytes(self, slot: str) -> float:
+        if slot in self.sharing:
+            return self._shared_bytes(slot) + INDPTR_BYTES
         if slot in self.per_row:
             return self.per_row[slot] * (OTHERS.get(slot) or self.model.width(slot) * self.item) + INDPTR_BYTES
         if slot in OTHERS:
             return OTHERS[slot]
         stored = self.words[slot] * (self.item + INDEX_BYTES) if slot in self.words else self.item
         return self.model.width(slot) * stored
+
+    def _shared_bytes(self, slot: str) -> float:
+        """Of a vertex: which row each of its pairs has, and its share of those rows: a task's part has each once."""
+        assert self.scored is not None
+        vertices = max(1.0, self.n / PARTS)
+        rows = self.scored.rows_read(vertices, self.counts.vertices + self.counts.ghosts) / vertices
+        return self.scored.pairs * INDEX_BYTES + rows * self.model.width(slot) * self.item
 
     # --- graph tasks --------------------------------------------------------------------------------------------------
 

@@ -358,7 +358,7 @@ class LambdaBackend:
         dtype, length = self.model.spec.dtype, num_rows(task.rows)
         if task.of_training:
             length = int(np.count_nonzero(np.asarray(task.rows["train"])))
-        edges = next((len(rows.values) for rows in task.rows.values() if isinstance(rows, EdgeRows)), 0)
+        edges = next((rows.num_edges for rows in task.rows.values() if isinstance(rows, EdgeRows)), 0)
         expected = {
             slot: f"{dtype} {f'{edges} edges ' * is_of_edges(slot)}[{length}, {self.model.width(slot)}]"
             for slot in task.step.writes
@@ -443,7 +443,8 @@ def _of_all(task: TensorTask, result: TaskResult) -> TaskResult:
 
 def _kind(rows: TaskRows) -> str:
     if isinstance(rows, EdgeRows):
-        return f"{rows.dtype} {len(rows.values)} edges {list(rows.shape)}"
+        shared = "" if rows.index is None else "shared "  # a result has a value for each edge
+        return f"{shared}{rows.dtype} {rows.num_edges} edges {list(rows.shape)}"
     return f"{'sparse ' if isinstance(rows, SparseRows) else ''}{rows.dtype} {list(rows.shape)}"
 
 

@@ -16,6 +16,7 @@ from graph_server.lambdas.dispatch import Assign
 from siafu.address import Send
 from siafu.address import worker as worker_address
 from siafu.models.staged import of_training
+from siafu.sparse import EdgeRows, TaskRows
 from siafu.tasks import TaskId
 from siafu.tensor_task import num_parts, num_rows, split
 from siafu.wire import Message, RowsMissing, Subset, Task, TaskPart, Tensors
@@ -140,5 +141,10 @@ class Shipping:
 def rows_of(task: TensorTask, num_parts: int) -> list[Tensors]:
     """What travels, by part. Of a task with the loss rows of training vertices, after they were cut with all others: so
     sums have the bits that a server's own threads give them, which have no reason to choose before they compute."""
-    parts = split(task.rows, num_parts)
+    parts = [{slot: _alone(value) for slot, value in part.items()} for part in split(task.rows, num_parts)]
     return [of_training(part) for part in parts] if task.of_training else parts
+
+
+def _alone(rows: TaskRows) -> TaskRows:
+    """Without values that no edge of a part has."""
+    return rows.compact() if isinstance(rows, EdgeRows) else rows

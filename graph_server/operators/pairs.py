@@ -9,6 +9,7 @@ evaluation, those held out. Rows are published and read as they are; nothing is 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,12 @@ from graph_server.operators import Operator, Setting
 from siafu import ops, views
 from siafu.graph import TRAIN_PAIR
 from siafu.models.link_prediction import TRUE
-from siafu.sparse import Array, EdgeRows, TaskRows
+from siafu.shards import Shard
+from siafu.sparse import Array, EdgeRows, TaskRows, blocks, numbered
 from siafu.tasks import Lane, Step
+
+#: Pairs of which an epoch's are drawn together: the hash's passes stay in a core's cache.
+DRAWN_TOGETHER = 1 << 14
 
 
 class Pairs(Operator):
@@ -27,10 +32,21 @@ class Pairs(Operator):
         """``setting.shard``: all edges, not those alone that the model gathers along."""
         super().__init__(setting)
         self.spec, shard = self.model.spec, setting.shard
-        self.edges = views.pairs(shard, views.PAIRS[setting.lane]).in_edges
-        assert self.edges.type is not None
-        self.kind = self.edges.type.astype(np.uint8)[:, None]  # [m, 1]
+        typed = views.of_types(shard.in_edges, views.PAIRS[setting.lane])
+        assert typed.type is not None
+        self.kind = typed.type.astype(np.uint8)[:, None]  # [m, 1]
+        self.edges = replace(typed, type=None)
         self.ids = np.concatenate([shard.vertices, shard.ghosts_in]).astype(np.int64, copy=False)
+
+    def along(self, shard: Shard) -> Shard:
+        """The same shard with these pairs for edges, in both directions; where no row travels, only into us."""
+        if shard.num_partitions == 1:
+            return replace(shard, in_edges=self.edges)
+        return replace(
+            shard,
+            in_edges=self.edges,
+            out_edges=views.of_types(shard.out_edges, views.PAIRS[self.setting.lane]),
+        )
 
     def scatter(
         self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
@@ -44,15 +60,25 @@ class Pairs(Operator):
         first, last, indptr = self._range(start, stop)
         columns, name = np.asarray(self.edges.indices[first:last]), f"E{step.gathers}"
         if self.setting.lane is Lane.EVAL:
-            return {name: EdgeRows(indptr, slot.store.read(columns))}
-        kind = self.kind[first:last]
-        drawn = kind[:, 0] == TRAIN_PAIR
-        row = np.repeat(np.arange(start, stop), np.diff(indptr))
-        false = np.flatnonzero(~drawn)
-        drawn[false] = self._drawn(row[false], columns[false], epoch, step.layer)
-        indptr = np.concatenate([[0], np.cumsum(drawn)])[indptr]
-        true = (kind[drawn] == TRAIN_PAIR).astype(np.uint8)
-        return {name: EdgeRows(indptr, slot.store.read(columns[drawn])), TRUE: EdgeRows(indptr, true)}
+            return {name: self._others(slot, indptr, columns)}
+        kept, found = np.zeros_like(indptr), []
+        for low, high in blocks(indptr, DRAWN_TOGETHER):
+            place = slice(int(indptr[low]), int(indptr[high]))
+            column, true = columns[place], self.kind[first:last][place] == TRAIN_PAIR
+            row = np.repeat(np.arange(start + low, start + high), np.diff(indptr[low : high + 1]))
+            drawn, false = true[:, 0].copy(), np.flatnonzero(~true)
+            drawn[false] = self._drawn(row[false], column[false], epoch, step.layer)
+            positions = np.flatnonzero(drawn)
+            ends = indptr[low + 1 : high + 1] - place.start
+            kept[low + 1 : high + 1] = kept[low] + np.searchsorted(positions, ends)
+            found.append((column[positions], true[positions].astype(np.uint8)))
+        column, true = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return {name: self._others(slot, kept, column), TRUE: EdgeRows(kept, true)}
+
+    def _others(self, slot: PublishedSlot, indptr: Array, columns: Array) -> EdgeRows:
+        """The rows of these vertices, by pair: each is read once, however many pairs it is in."""
+        chosen, index = numbered(columns, len(self.ids))
+        return EdgeRows(indptr, slot.store.read(chosen), index)
 
     def types(self, start: int, stop: int) -> EdgeRows:
         """What the pairs of the vertices ``start:stop`` are, uint8 [m, 1], in the order of their scores."""

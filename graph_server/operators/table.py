@@ -10,6 +10,7 @@ import numpy as np
 from graph_server import operators
 from graph_server.backends import on_device
 from graph_server.operators import Operator, Setting
+from graph_server.operators.pairs import Pairs
 from siafu import views
 from siafu.config import Config
 from siafu.models import Model
@@ -50,7 +51,11 @@ class OperatorTable:
 
     def read_along(self, lane: Lane, operator: str) -> Shard:
         """The edges at whose other ends the lane's steps with this operator read rows; the shard itself: all."""
-        return views.pairs(self._shard, views.PAIRS[lane]) if operator == "pairs" else self.along[lane]
+        if operator != "pairs":
+            return self.along[lane]
+        pairs = self.made[lane, operator, False]
+        assert isinstance(pairs, Pairs)
+        return pairs.along(self._shard)
 
     def edges_of_loss(self, lane: Lane, counts: Array) -> Shard | None:
         """What the lane's marked steps gather along, None if it has none; ``counts``: bool ``[n + ghosts backwards]``,

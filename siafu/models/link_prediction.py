@@ -11,7 +11,8 @@ the gradient of its own row alone, and none travels. What belongs to the pair, i
 decoder's gradients, each counts by half.
 
 An epoch's pairs are the training edges and, drawn anew from the pool (``graph_server.operators.pairs``), about as many
-false ones. AE is sent the rows of the other ends and what the pairs are, edge by edge: F numbers and one byte a pair.
+false ones. AE is sent the rows of the other ends, each once however many pairs it is in, and edge by edge which of them
+is a pair's and what the pair is: five bytes.
 Its evaluation gives the scores of held-out pairs, which ``siafu.ranking`` ranks.
 """
 
@@ -28,7 +29,7 @@ from siafu.errors import ConfigError
 from siafu.models import Arrays, Model, Output
 from siafu.models.dense import Dense
 from siafu.models.staged import Staged
-from siafu.sparse import Array, EdgeRows
+from siafu.sparse import Array, EdgeRows, blocks
 from siafu.tasks import Kind, Lane, Program, Step
 
 #: Slots of pairs: whether a training pair is an edge (1) or a false one (0), [m, 1]; the
@@ -36,6 +37,9 @@ from siafu.tasks import Kind, Lane, Program, Step
 TRUE, SCORES = "Etrue", "Escores"
 #: Of pairs that are added up at a time: they fit a core's own cache.
 SUMMED_BYTES = 1 << 17
+#: Of an array of pairs' rows, and of these some ten are made for the pairs that are scored together: all pairs of a
+#: task would take more than all else that a server holds.
+SCORED_BYTES = 1 << 20
 
 
 class Links:
@@ -98,11 +102,16 @@ class Links:
         others = rows[f"E{self.slot}"]
         assert isinstance(others, EdgeRows)
         H = numpy_ops.real(np.asarray(rows[self.slot]), self.encoder.dtype)
-        own = np.repeat(H, np.diff(others.indptr), axis=0)  # [m, F]
+        cuts = blocks(others.indptr, max(1, SCORED_BYTES // max(1, H.shape[1] * H.itemsize)))
         if lane is Lane.EVAL:
-            scores, _ = self._scored(own, others.values, weights)
-            return Output({SCORES: EdgeRows(others.indptr, scores)})
-        return self._learnt(own, others, rows[TRUE].values, weights)
+            scores = [self._scored(*_ends(H[a:b], others[a:b]), weights)[0] for a, b in cuts]
+            return Output({SCORES: EdgeRows(others.indptr, np.concatenate(scores))})
+        loss, dH, gradients = 0.0, np.empty_like(H), dict[str, Array]()
+        for a, b in cuts:
+            part, dH[a:b], more = self._learnt(H[a:b], others[a:b], rows[TRUE][a:b].values, weights)
+            loss += part
+            gradients = {name: value + gradients[name] if gradients else value for name, value in more.items()}
+        return Output({f"d{self.slot}": dH}, gradients, loss)
 
     # --- pairs ------------------------------------------------------------------------------------------------------
 
@@ -113,9 +122,12 @@ class Links:
         U = self.ops.activate(self.inner.forward(own * other, weights), "relu")
         return self.outer.forward(U, weights), U
 
-    def _learnt(self, own: Array, others: EdgeRows, true: Array, weights: Arrays) -> Output:
-        """Half of the loss and of the decoder's gradients, all of dH."""
-        other, terms = others.values, 2 * self.spec.num_train  # an edge, and about one false one for each
+    def _learnt(
+        self, H: Array, others: EdgeRows, true: Array, weights: Arrays
+    ) -> tuple[float, Array, dict[str, Array]]:
+        """Half of the loss, all of dH [n, F], half of the decoder's gradients."""
+        own, other = _ends(H, others)
+        terms = 2 * self.spec.num_train  # an edge, and about one false one for each
         scores, U = self._scored(own, other, weights)
         total, ds = self.ops.binary_cross_entropy(scores, true)
         ds /= self.encoder.dtype.type(2 * terms)  # [m, 1], a half
@@ -125,8 +137,12 @@ class Links:
         else:
             dU = self.outer.backward(U, ds, weights, gradients)
             dX = self.inner.backward(own * other, self.ops.activate_backward(dU, U, "relu"), weights, gradients)
-        dH = _summed(2 * dX * other, others.indptr)
-        return Output({f"d{self.slot}": dH}, gradients, total / (2 * terms))
+        return total / (2 * terms), _summed(2 * dX * other, others.indptr), gradients
+
+
+def _ends(H: Array, others: EdgeRows) -> tuple[Array, Array]:
+    """Rows of the pairs' own ends, and of the other ones: [m, F] each."""
+    return np.repeat(H, np.diff(others.indptr), axis=0), others.each()
 
 
 def _summed(values: Array, indptr: Array) -> Array:

@@ -14,11 +14,14 @@ from cost_planner.memory import (
     LAMBDAS,
     LAUNCHER,
     PARAM_SERVERS,
+    WORDS_IN_COMMON,
     Prediction,
+    _sparse_product_bytes,
     aggregate_entries,
     predict,
     slot_bytes,
 )
+from cost_planner.plan.work import Counts
 from siafu import models
 from siafu.config import Config
 from siafu.models import ModelSpec
@@ -111,9 +114,27 @@ def test_each_lane_of_an_inductive_run_has_an_aggregate_and_training_edges_of_it
     again = predict(config(), replace(manifest(), **types), aggregated=aggregated, cores=2)
     aggregates = [part(found, GRAPH_SERVERS, "layer 0's aggregate") for found in (one, two)]
     assert aggregates == [100_000 * 600 * 4, 2 * 100_000 * 600 * 4]
-    edges = [part(found, GRAPH_SERVERS, "edges among training vertices") for found in (one, two)]
+    edges = [part(found, GRAPH_SERVERS, "edges that training gathers along") for found in (one, two)]
     assert edges == [0, 4 * 2_000_000 + 8 * 100_000]
     assert again.nbytes == two.nbytes
+
+
+def test_an_aggregate_along_training_edges_has_few_words():
+    """A tenth of the vertices train, and have two edges among them each: nine in ten have their own words alone."""
+    made = manifest(m=2_000_000, features=8000, sparse=30)
+    types = {"edge_types": "inductive", "type_counts": (20_000, 1_980_000), "inductive_split": 0}
+    few = replace(made, splits=(SplitSizes(10_000, 10_000, 80_000),), **types)
+    train, judged = (aggregate_entries(few, few.partitions[0], lane) for lane in (Lane.TRAIN, Lane.EVAL))
+    assert train is not None
+    assert judged == aggregate_entries(made, made.partitions[0], Lane.EVAL)
+    own, share = 30 * 100_000, 30 / 8000
+    among = WORDS_IN_COMMON * (1 - (1 - share) ** 3) * 8000 * 10_000
+    assert train == pytest.approx(0.9 * own + among, rel=1e-3)
+    found = part(predict(config(), few, cores=2), GRAPH_SERVERS, "layer 0's aggregate")
+    assert found == 8 * (train + judged)
+    counts = Counts.of(few)
+    values = 100_000 * 8000
+    assert [counts.filled_of(lane) for lane in (Lane.TRAIN, Lane.EVAL)] == [train / values, judged / values]
 
 
 @pytest.mark.parametrize(("ghosts", "copies"), [(50_000 // 8, 1), (400_000, 3)])
@@ -155,10 +176,64 @@ def test_the_sparse_product_that_a_dense_aggregate_is_made_of_is_counted():
     assert 8 * 0.25 * values < making[0] < making[1] < 8 * values
 
 
+def test_a_sparse_aggregate_is_made_once_beside_its_words_and_edges():
+    """The product is written where it stays: only the factors stand beside it, and of words that no server has for its
+    ghosts only their values in another dtype."""
+    few, many, two = (manifest(features=8000, sparse=w, m=1_000_000, parts=p) for w, p in ((30, 1), (400, 1), (30, 2)))
+    edges = 8 * (1_000_000 + 100_000)
+    assert _sparse_product_bytes(few, few.partitions[0], 4) == 4 * 100_000 * 30 + edges
+    assert _sparse_product_bytes(two, two.partitions[0], 4) == 8 * 50_000 * 30 * 9 // 8 + edges // 2
+    product = _sparse_product_bytes(many, many.partitions[0], 4) - 4 * 100_000 * 400 - edges
+    assert 8 * 0.25 * 100_000 * 8000 < product < 8 * 100_000 * 8000
+
+
 def test_a_bag_of_words_stays_sparse_until_it_fills_a_quarter():
     few, many = (predict(config(), manifest(features=8000, sparse=words), cores=2) for words in (30, 400))
     assert part(few, GRAPH_SERVERS, "layer 0's aggregate") < 100_000 * 8000 * 4 / 4
     assert part(many, GRAPH_SERVERS, "layer 0's aggregate") == 100_000 * 8000 * 4
+
+
+def links(*, eval_negatives: int = 100, parts: int = 1) -> Manifest:
+    """Of a million undirected edges, of which nine in ten train; five false ones for each."""
+    trains, held = 900_000, 50_000
+    counts = 2 * trains, 2 * trains, 10 * trains, held, eval_negatives * 20_000, held, eval_negatives * 20_000
+    made = manifest(m=sum(counts), parts=parts)
+    types = {"edge_types": "links", "type_counts": counts, "num_edge_types": 7, "directed": True}
+    return replace(made, num_edges=sum(counts), **types)
+
+
+def of_links(**changes: Any) -> Config:
+    return config(data__task="link", **changes)
+
+
+def test_pairs_and_message_edges_are_held_beside_the_shard():
+    made = links()
+    found = predict(of_links(), made, cores=2)
+    scored = sum(made.type_counts[1:])
+    assert part(found, GRAPH_SERVERS, "pairs") == pytest.approx(5 * scored + 2 * 8 * 2 * 100_000, abs=9)
+    along = 2 * (4 * made.type_counts[0] + 8 * 100_000)
+    assert part(found, GRAPH_SERVERS, "edges that training gathers along") == pytest.approx(along, abs=9)
+
+
+def test_evaluations_rank_all_held_out_pairs():
+    """Their scores and tallies grow with the pairs; the rows that they share do not."""
+    few, many = (
+        part(predict(of_links(), links(eval_negatives=n), cores=2), GRAPH_SERVERS, "rows and scores of pairs")
+        for n in (200, 300)
+    )
+    assert many - few == pytest.approx(100 * 40_000 * (28 + 4 * 2 / 16), rel=0.02)
+
+
+def test_all_intervals_of_a_run_with_lambdas_hold_rows_of_pairs_at_a_time():
+    """A server's threads take one interval each."""
+    cpu, remote = (
+        part(predict(of_links(servers__backend=name), links(eval_negatives=1), cores=2), GRAPH_SERVERS, name_of_part)
+        for name, name_of_part in (("cpu", "rows and scores of pairs"), ("lambda", "rows and scores of pairs"))
+    )
+    assert remote > 2 * cpu
+    wide = predict(of_links(model__hidden="256"), links(eval_negatives=1), cores=2)
+    assert part(wide, GRAPH_SERVERS, "rows and scores of pairs") > 1.5 * cpu
+    assert not part(predict(config(), manifest(), cores=2), GRAPH_SERVERS, "rows and scores of pairs")
 
 
 def test_words_are_gathered_along_message_edges_not_along_pairs():
@@ -167,7 +242,7 @@ def test_words_are_gathered_along_message_edges_not_along_pairs():
     entry = replace(few.partitions[0], in_edges=sum(counts))
     types = {"edge_types": "links", "type_counts": counts, "num_edges": sum(counts)}
     links = replace(few, partitions=(entry,), **types)
-    entries = [aggregate_entries(m, m.partitions[0]) for m in (few, links)]
+    entries = [aggregate_entries(m, m.partitions[0], Lane.TRAIN) for m in (few, links)]
     assert entries[0] == pytest.approx(entries[1])
     assert entries[0] is not None
 

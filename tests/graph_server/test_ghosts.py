@@ -23,6 +23,8 @@ from tests.graph_data.graphs import random_graph
 
 INTERVALS, EPOCH = 3, 5
 
+WAYS = ("in_edges", "out_edges")
+
 
 def split_of(shard: Shard) -> Array:
     return np.asarray(shard.split[:, 0])
@@ -121,7 +123,10 @@ def test_rows_travel_to_those_who_read_them(tmp_path: Path, kind: str, directed:
     whole = [one.shard for one in every]
     views_of = {"linear": [views.view(shard, shards.manifest.edge_types, lane) for shard in whole]}
     if kind == "links":
-        views_of["pairs"] = [views.pairs(shard, views.PAIRS[lane]) for shard in whole]
+        views_of["pairs"] = [
+            replace(shard, **{way: views.of_types(getattr(shard, way), views.PAIRS[lane]) for way in WAYS})
+            for shard in whole
+        ]
     split = {int(v): int(role) for shard in whole for v, role in zip(shard.vertices, split_of(shard), strict=True)}
     counted = {v for v, role in split.items() if role in roles} if of_loss else None
     for one in every:

@@ -16,7 +16,7 @@ from siafu.graph import (
 )
 from siafu.shards import Edges
 from siafu.tasks import Lane
-from siafu.views import LEAST_LEFT_OUT, into_training, pairs, typed, view
+from siafu.views import LEAST_LEFT_OUT, into_training, of_types, typed, view
 from tests.graph_data.graphs import edge_dict, edges_of_shards, random_graph, typed_edge_dict
 
 LINK = {"task": "link", "negatives": 2, "eval_negatives": 5}
@@ -154,10 +154,12 @@ ROLES = [(TRAIN_PAIR, TRAIN_NEGATIVE), (VAL_PAIR, VAL_NEGATIVE), (TEST_PAIR,)]
 
 
 @pytest.mark.parametrize("types", ROLES, ids=str)
-def test_pairs_are_the_in_edges_of_their_types(types, tmp_path):
+@pytest.mark.parametrize("block", [7, 1 << 20])
+def test_pairs_are_the_in_edges_of_their_types(types, block, tmp_path, monkeypatch):
+    monkeypatch.setattr("siafu.views._BLOCK_EDGES", block)
     _, shards = shards_of(tmp_path, random_graph(n=80, edges=300), **LINK)
     for shard in shards:
-        found, whole = pairs(shard, types).in_edges, shard.in_edges
+        found, whole = of_types(shard.in_edges, types), shard.in_edges
         assert set(found.type.tolist()) == set(types)
         for v in range(len(shard.vertices)):
             row, all_of_row = slice(*found.indptr[v : v + 2]), slice(*whole.indptr[v : v + 2])

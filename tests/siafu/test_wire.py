@@ -197,6 +197,9 @@ SPARSE = frames_of(
     task_message(H0=SparseRows(np.array([0, 1, 3]), np.array([4, 0, 2], np.int32), np.ones(3, np.float32), 5))
 )
 EDGES = frames_of(task_message(E0=EdgeRows(np.array([0, 1, 1, 3]), np.arange(6.0).reshape(3, 2))))
+SHARED = frames_of(
+    task_message(E0=EdgeRows(np.array([0, 1, 1, 3]), np.arange(4.0).reshape(2, 2), np.array([0, 1, 0], np.int32)))
+)
 
 
 def test_frames_of_another_protocol_version_or_run_are_refused():
@@ -352,6 +355,25 @@ def test_sparse_rows_that_are_not_rows_are_refused(frames, error):
 )
 def test_rows_of_edges_that_are_not_are_refused(part, values, error):
     refused(with_part(part, values, example=EDGES), error)
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        (np.array([0, 1, 2], np.int32), "an index outside of"),
+        (np.array([0, -1, 1], np.int32), "an index outside of"),
+        (np.array([0, 1], np.int32), "lengths disagree"),
+        (np.array([0, 1, 1]), "one i4 index of one dimension"),
+        (np.zeros((3, 1), np.int32), "one i4 index of one dimension"),
+    ],
+)
+def test_shared_values_of_edges_that_are_not_there_are_refused(values, error):
+    refused(with_part(2, values, example=SHARED), error)
+
+
+def test_edges_that_share_values_are_read_as_if_each_had_its_own():
+    (rows,) = wire.decode(SHARED, RUN_ID).rows.values()
+    assert rows.each().tolist() == [[0.0, 1.0], [2.0, 3.0], [0.0, 1.0]]
 
 
 def test_sparse_rows_do_not_arrive_in_a_dense_field():
@@ -581,7 +603,7 @@ def outcome(frames: Frames) -> Any:
             if len(rows.indices):
                 assert 0 <= rows.indices.min() <= rows.indices.max() < rows.width
         if isinstance(rows, EdgeRows):
-            assert rows.indptr[-1] == len(rows.values) == sum(len(rows[i : i + 1].values) for i in range(len(rows)))
+            assert rows.num_edges == len(rows.each()) == sum(len(rows[i : i + 1].each()) for i in range(len(rows)))
     return message
 
 

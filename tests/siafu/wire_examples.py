@@ -66,8 +66,11 @@ def sparse(n: int) -> SparseRows:
 
 
 def edges(n: int) -> EdgeRows:
-    """Three vertices, the second without an edge; or none at all."""
+    """Three vertices, the second without an edge; or none at all. In some, edges share two values."""
     counts = [0] if n % 2 else [0, 2, 2, 5]
+    if n % 4 > 1:
+        values = np.arange(2 * (n % 3), dtype=np.float64).reshape(2, n % 3)
+        return EdgeRows(np.array(counts), values, np.arange(counts[-1], dtype=np.int32) % 2)
     return EdgeRows(np.array(counts), np.arange(counts[-1] * (n % 3), dtype=np.float64).reshape(counts[-1], n % 3))
 
 
@@ -90,7 +93,9 @@ def _equal_rows(x: TaskRows, y: TaskRows) -> bool:
     if type(x) is not type(y):
         return False
     if isinstance(x, EdgeRows):
-        return all(_equal_rows(getattr(x, part), getattr(y, part)) for part in ("indptr", "values"))
+        shared = x.index is not None and y.index is not None and _equal_rows(x.index, y.index)
+        alike = shared or (x.index is None and y.index is None)
+        return alike and all(_equal_rows(getattr(x, part), getattr(y, part)) for part in ("indptr", "values"))
     if isinstance(x, SparseRows):
         parts = ("indptr", "indices", "data")
         return x.width == y.width and all(_equal_rows(getattr(x, part), getattr(y, part)) for part in parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -412,8 +413,8 @@ def test_pairs_that_are_scored_are_counted_and_travel_with_their_rows(decoder: s
     each, rows = scored / SERVERS / INTERVALS, 100 / INTERVALS
     found = of_kind(model, lane, work_of(config, model, counts, Speeds(), lane), Kind.AE)
     trains = lane is Lane.TRAIN
-    sent = each * (4 * 32 + trains) + rows * (4 * 32 + 8 + 8 * trains)  # rows of other ends, and own ones
-    assert found.down == pytest.approx(sent)
+    sent = each * (4 * 32 + 4 + trains) + rows * (4 * 32 + 8 + 8 * trains)  # others' rows, which of them; own ones
+    assert found.down == pytest.approx(sent, rel=1e-4)
     assert found.up == pytest.approx(rows * 4 * 32 if trains else each * 4 + rows * 8)
     flops = 0 if decoder == "dot" else (3 if trains else 1) * 2 * each * (32 * 32 + 32)
     only = of_kind(model, lane, work_of(config, model, counts, replace(NOTHING, flop_ns=1.0), lane), Kind.AE)
@@ -423,12 +424,23 @@ def test_pairs_that_are_scored_are_counted_and_travel_with_their_rows(decoder: s
 def test_false_pairs_are_drawn_and_rows_copied_by_one_thread_before_ae():
     config, counts, model = links_of("dot")
     work = work_of(config, model, counts, replace(NOTHING, read_ns=1.0))
-    drawn = pairs.DRAWING * 8_000 + pairs.CHOOSING * 9_000
+    drawn = pairs.DRAWING * 8_000 + pairs.CHOOSING * 9_000 + pairs.NUMBERING * 2_000
     assert 1e9 * of_kind(model, Lane.TRAIN, work, Kind.AE).cut == pytest.approx(drawn / SERVERS / INTERVALS)
     work = work_of(config, model, counts, replace(NOTHING, element_ns=1.0))
     copied = 2_000 * 32 / SERVERS / INTERVALS
-    assert 1e9 * of_kind(model, Lane.TRAIN, work, Kind.AE).cut == pytest.approx(copied)
+    assert 1e9 * of_kind(model, Lane.TRAIN, work, Kind.AE).cut == pytest.approx(copied, rel=1e-4)
     assert {one.cut for one in WORK} == {0.0}
+
+
+def test_a_row_is_sent_once_however_many_pairs_have_it():
+    config, counts, model = links_of("dot")
+    dense = replace(counts, ghosts=0.0)  # 100 rows, and 50 pairs at a vertex
+    found = [of_kind(model, Lane.TRAIN, work_of(config, model, one, Speeds()), Kind.AE) for one in (counts, dense)]
+    pairs_of_task, rows = 2_000 / SERVERS / INTERVALS, 100 / INTERVALS
+    own = rows * (4 * 32 + 2 * 8)
+    read = 2 * 100 * (1 - math.exp(-pairs_of_task / 2 / 100))  # in two parts
+    assert found[1].down == pytest.approx(pairs_of_task * (4 + 1) + own + read * 4 * 32)
+    assert found[1].down < found[0].down
 
 
 def test_pairs_are_scored_by_one_thread_of_a_server_and_their_products_by_all():

@@ -63,7 +63,7 @@ class Wire(Target):
                 assert len(rows.row_of_entry()) == len(rows.indices) == len(rows.data)
                 assert not len(rows.indices) or 0 <= rows.indices.min() <= rows.indices.max() < rows.width
             if isinstance(rows, EdgeRows):
-                assert rows.indptr[-1] == len(rows.values)
+                assert rows.num_edges == len(rows.each())
 
     def edited(self, given: Input, rng: random.Random) -> Input | None:
         if len(given) < 2:

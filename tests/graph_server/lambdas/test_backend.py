@@ -13,7 +13,7 @@ import pytest
 from graph_server import backends
 from graph_server.backends import Job
 from graph_server.lambdas.autotune import Autotuner
-from graph_server.lambdas.backend import LambdaBackend
+from graph_server.lambdas.backend import LambdaBackend, _kind
 from graph_server.lambdas.dispatch import Assign
 from graph_server.lambdas.out_of_memory import OUT_OF_MEMORY, Step, Thrift
 from graph_server.lambdas.shipping import Shipping
@@ -24,6 +24,7 @@ from siafu import wire
 from siafu.address import Send, worker
 from siafu.errors import RemoteProtocolError, WorkerError
 from siafu.processor import MOST_KINDS, PROCESSOR
+from siafu.sparse import EdgeRows
 from siafu.tasks import Lane, TaskId
 from siafu.tensor_task import MIN_ROWS_PER_PART, TensorWorker
 from tests.contracts.test_backends import (
@@ -807,6 +808,13 @@ def test_a_worker_gets_and_gives_training_rows_and_the_server_puts_them_among_al
     expected = MODEL.run(one.step, one.rows, MODEL.init(), epoch=0, lane=Lane.TRAIN)
     np.testing.assert_allclose(np.asarray(result.rows["dZ1"]), np.asarray(expected.rows["dZ1"]), rtol=1e-12)
     assert not np.asarray(result.rows["dZ1"])[~train].any()
+
+
+def test_a_results_edges_that_share_values_are_not_taken_for_one_value_of_each():
+    own = EdgeRows(np.array([0, 2]), np.ones((2, 1), np.float32))
+    shared = EdgeRows(own.indptr, own.values[:1], np.zeros(2, np.int32))
+    assert _kind(own) == "float32 2 edges [1, 1]"
+    assert _kind(shared) == "shared float32 2 edges [1, 1]"
 
 
 def test_a_result_of_all_rows_where_training_rows_were_asked_for_is_a_fault(caplog):

@@ -58,7 +58,7 @@ def pairs_of(graph: Graph, parts: int, epoch: int) -> list[tuple[int, int, int]]
         _, rows = sent(shard, Lane.TRAIN, epoch)
         v = np.repeat(shard.vertices, np.diff(rows["EH2"].indptr))
         np.testing.assert_array_equal(rows[TRUE].indptr, rows["EH2"].indptr)
-        found += zip(rows["EH2"].values[:, 0].astype(int), v, rows[TRUE].values[:, 0], strict=True)
+        found += zip(rows["EH2"].each()[:, 0].astype(int), v, rows[TRUE].values[:, 0], strict=True)
     return sorted((int(u), int(v), int(true)) for u, v, true in found)
 
 
@@ -92,8 +92,22 @@ def test_evaluation_is_sent_what_is_held_out(graph: Graph):
     operator, rows = sent(shard, Lane.EVAL, 0)
     kinds = operator.types(0, len(shard.vertices))
     v = np.repeat(shard.vertices, np.diff(rows["EH2"].indptr))
-    u = rows["EH2"].values[:, 0].astype(int)
+    u = rows["EH2"].each()[:, 0].astype(int)
     for kind in (VAL_PAIR, VAL_NEGATIVE, TEST_PAIR, TEST_NEGATIVE):
         mine = kinds.values[:, 0] == kind
         assert set(zip(u[mine].tolist(), v[mine].tolist(), strict=True)) == of_type(graph, kind)
     assert len(kinds.values) == len(u)
+
+
+@pytest.mark.parametrize("lane", Lane)
+def test_a_row_is_sent_once_however_many_pairs_it_is_in(graph: Graph, lane: Lane, monkeypatch: pytest.MonkeyPatch):
+    """And pairs that are drawn some vertices at a time are those that are drawn together."""
+    shard, *_ = shards(graph, 2)
+    rows = sent(shard, lane, 1)[1]["EH2"]
+    assert rows.index is not None
+    assert len(rows.values) == len(np.unique(rows.values[:, 0])) < rows.num_edges
+    for n in (1, 50):
+        monkeypatch.setattr("graph_server.operators.pairs.DRAWN_TOGETHER", n)
+        again = sent(shard, lane, 1)[1]
+        np.testing.assert_array_equal(again["EH2"].indptr, rows.indptr)
+        np.testing.assert_array_equal(again["EH2"].each(), rows.each())

@@ -108,6 +108,34 @@ def test_pairs_may_be_cut_between_any_two_vertices(decoder: str, at: int):
 
 
 @DECODERS
+@pytest.mark.parametrize("nbytes", [1, 100, 1 << 20])
+def test_pairs_are_scored_some_at_a_time(decoder: str, nbytes: int, monkeypatch: pytest.MonkeyPatch):
+    spec = case_of(decoder=decoder)[1]
+    whole = scored(spec, slice(0, 3))
+    monkeypatch.setattr(link_prediction, "SCORED_BYTES", nbytes)
+    some = scored(spec, slice(0, 3))
+    assert some.loss == pytest.approx(whole.loss, abs=1e-12)
+    assert some.rows["dH2"].tobytes() == whole.rows["dH2"].tobytes()
+    assert some.gradients.keys() == whole.gradients.keys()
+    for name, gradient in whole.gradients.items():
+        np.testing.assert_allclose(some.gradients[name], gradient, atol=1e-14)
+
+
+def test_rows_that_pairs_share_are_worth_as_much_as_rows_of_each():
+    spec = case_of(decoder="mlp")[1]
+    model, rng = links_of(spec), np.random.default_rng(2)
+    index = np.array([1, 0, 1, 1, 0], np.int32)
+    shared = EdgeRows(np.array([0, 2, 2, 5]), rng.normal(size=(2, 5)), index)
+    step = model.program(Lane.EVAL).steps[-1]
+    H, weights = rng.normal(size=(3, 5)), weights_of(spec)
+    found = [
+        model.run(step, {"H2": H, "EH2": rows}, weights, epoch=0, lane=Lane.EVAL).rows[SCORES].values
+        for rows in (shared, EdgeRows(shared.indptr, shared.each()))
+    ]
+    assert found[0].tobytes() == found[1].tobytes()
+
+
+@DECODERS
 def test_float32_stays_float32(decoder: str):
     output = scored(case_of(decoder=decoder, dtype="float32")[1], slice(0, 3))
     arrays: list[Array] = [*output.rows.values(), *output.gradients.values()]
