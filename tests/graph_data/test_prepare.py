@@ -440,6 +440,8 @@ def test_a_graph_in_memory_that_says_something_else_is_prepared_anew(tmp_path):
         replace(graph, ids=np.arange(30) + 1000),
         replace(graph, ids=NamedIds(pyarrow.array([f"v{v:02}" for v in range(30)], pyarrow.large_string()))),
         replace(graph, ids=NamedIds(pyarrow.array([f"w{v:02}" for v in range(30)], pyarrow.large_string()))),
+        replace(graph, ids=NamedIds(pyarrow.array(range(30), pyarrow.timestamp("s")))),
+        replace(graph, ids=NamedIds(pyarrow.array(range(30), pyarrow.timestamp("ms")))),
     )
     folders = [cached(one, cache_dir=tmp_path) for one in others]
     assert len(set(folders)) == len(others)
