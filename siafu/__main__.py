@@ -263,8 +263,8 @@ def entry(program: Program = SIAFU) -> NoReturn:
 
 
 class _Stopped(KeyboardInterrupt):
-    """By Ctrl-C, a polite kill or the end of a terminal. Python takes a plain KeyboardInterrupt for unhandled once it went through ``exec`` of
-    a string, as dataclasses do, and exits as if killed.
+    """By Ctrl-C, a polite kill or the end of a terminal. Python takes a plain KeyboardInterrupt for unhandled once it
+    went through ``exec`` of a string, as dataclasses do, and exits as if killed.
     """
 
     def __init__(self, number: int):

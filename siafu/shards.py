@@ -22,7 +22,7 @@ This is the format and its reader; ``graph_data.writer`` writes it.
         degree.npy                   float64 [n]    weighted in-degree in the *whole* graph, without self-loop
         features.npy                 [n, F] of uint8, float16 or float32; sparse ones are instead
         features_{indptr,indices,data}.npy            int64 [n + 1], int32 [nnz], [nnz]
-        labels.npy                   int64 [n], -1 = unknown; uint8 [n, C], 255 = unknown; or float32 [n] or [n, C], NaN = unknown
+        labels.npy                   int64 [n], -1 = unknown; uint8 [n, C], 255 = unknown; or float32 [n] or [n, C], NaN
         split.npy                    uint8 [n, S]   of NONE, TRAIN, VAL, TEST (siafu.graph)
         out_*, ghosts_out*, degree_ghosts_out.npy   the same for edges out of the inner vertices, for the backward pass:
                                                     only if the graph is directed, else they equal the in-edges

@@ -142,7 +142,8 @@ class Child:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Puts off Ctrl-C, a polite kill and the end of a terminal: between a child's birth and our knowing of it, they would leave it behind."""
+    """Puts off Ctrl-C, a polite kill and the end of a terminal: between a child's birth and our knowing of it, they
+    would leave it behind."""
     if threading.current_thread() is not threading.main_thread():  # only that one hears of signals
         yield
         return

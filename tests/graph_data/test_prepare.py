@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -428,6 +429,16 @@ def test_prepared_graphs_in_the_cache_are_their_owners_alone(archive, tmp_path):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(DatasetError, match=r"gone\.npz: No such file or directory$"):
         cached(str(tmp_path / "gone.npz"), cache_dir=tmp_path)
+
+
+def test_a_prepared_graph_that_was_removed_is_told_how_to_make_again(tmp_path):
+    """The name of a run's graph that was in memory: its folder of the cache."""
+    gone = cached(random_graph(n=30), cache_dir=tmp_path)
+    shutil.rmtree(gone)
+    with pytest.raises(DatasetError, match=rf"^{gone}: not there; .* siafu\.prepare\(graph, '{gone}'\)$"):
+        cached(str(gone), cache_dir=tmp_path)
+    prepare(random_graph(n=30), gone)
+    assert ShardSet.open(gone).manifest.num_vertices == 30
 
 
 def test_a_graph_in_memory_that_says_something_else_is_prepared_anew(tmp_path):
