@@ -4,9 +4,9 @@
 2. A column of categories is one-hot again, whatever categories the new table has. A category that the run does not have
    is 0 in all columns, as a missing value is, and a note counts them: a new brand must not stop a prediction.
    A category that the new table does not have is a column of zeros.
-3. Source, target and id are the run's columns wherever they stand, in a table that has columns of these names: of an
-   edge whose ends are exchanged, a directed graph has the opposite. A graph in memory is refused if its columns are
-   exchanged.
+3. Source, target, weight, type and id are the run's columns wherever they stand, in a table that has columns of these
+   names: of an edge whose ends are exchanged, a directed graph has the opposite. A graph in memory is refused if its
+   columns are exchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from graph_data.sources.vertexfiles import is_by_number
 from siafu.errors import DatasetError, counted, listed
 from siafu.features import blocks, columns_of
 from siafu.graph import Graph
-from siafu.shards import CHOSEN, COLUMNS, END_COLUMNS, ID_COLUMN, read_names
+from siafu.shards import CHOSEN, COLUMNS, END_COLUMNS, ID_COLUMN, TYPE_COLUMN, WEIGHT_COLUMN, read_names
 
 
 def of_run(run: str | Path) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ def as_read(source: str, found: Source, run: str | Path) -> str:
     path, said = file_and_columns(text)
     is_table = bool(text) and not is_by_number(text) and random_width(text) is None
     if found.kind == "edges":
-        source = with_options(source, _ends_and_id(run, edges, path if is_table else "", given))
+        source = with_options(source, _columns_of_run(run, edges, path if is_table else "", given))
     if not asked or not is_table or said:
         return source
     file = columns.files_of(path)[0]
@@ -61,17 +61,18 @@ def as_read(source: str, found: Source, run: str | Path) -> str:
     return with_options(source, {"features": f"{text}#{columns.line_of(asked)}"})
 
 
-def _ends_and_id(run: str | Path, edges: str, features: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The run's columns of source, target and id that these tables have, for those that nobody named."""
+def _columns_of_run(run: str | Path, edges: str, features: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The run's columns of source, target, weight, type and id that these tables have, for those that nobody named."""
     names = read_names(Path(run))
-    wanted = [(option, edges, name) for option, name in zip(("src", "dst"), names.get(END_COLUMNS, ()), strict=False)]
+    of_edges = [*zip(("src", "dst"), names.get(END_COLUMNS, ()), strict=False)]
+    of_edges += [(option, name) for option in (WEIGHT_COLUMN, TYPE_COLUMN) for name in names.get(option, ())]
+    taken = [given.get(option) for option in ("src", "dst", "weight", "type")]
+    wanted = [(option, edges, name) for option, name in of_edges if name not in taken]
     wanted += [("id", features, name) for name in names.get(ID_COLUMN, ()) if features]
     return {
         option: name
         for option, path, name in wanted
-        if option not in given
-        and name not in (given.get("src"), given.get("dst"))
-        and name in columns.column_names(columns.files_of(path)[0])
+        if option not in given and name in columns.column_names(columns.files_of(path)[0])
     }
 
 

@@ -193,6 +193,7 @@ def _digest(graph: Graph) -> str:
     """sha256 of all that a graph in memory says."""
     told = [graph.num_classes, graph.num_edge_types, graph.names, graph.directed, graph.target]
     told += [said for said in (graph.made_features, graph.notes) if said]
+    told += [str(graph.ids.values.type)] if isinstance(graph.ids, NamedIds) else []  # 1 s and 1 ms have the same bytes
     digest = hashlib.sha256(json.dumps(told, default=str).encode())
     features = graph.features
     sparse = isinstance(features, SparseRows)

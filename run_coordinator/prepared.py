@@ -178,7 +178,8 @@ def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Confi
     model_file.first_weights(model, config.train.warm_start)
     file = model_file.file_of(config.train.warm_start)
     check_columns(file.parent, shards, config.data.source)
-    check_labels(file.parent, shards, config.data.source)
+    learnt = ((CLASSES, model.spec.target != "links"), (EDGE_TYPES, "typed" in models.operators(model.spec.name)))
+    check_labels(file.parent, shards, config.data.source, [key for key, is_learnt in learnt if is_learnt])
     if bool(shards.names().get(COLUMNS)) != bool(read_names(file.parent).get(COLUMNS)):
         logger.warning(
             "train.warm_start = %s: feature columns are taken by position: one of the two has no names for them",
@@ -210,13 +211,15 @@ def check_columns(run_dir: Path, shards: ShardSet, what: str) -> None:
         )
 
 
-def check_labels(run_dir: Path, shards: ShardSet, what: str, of: Sequence[str] = (CLASSES, EDGE_TYPES)) -> None:
-    """Raises: ConfigError if classes, columns of labels or types of edges are partly those of a run, or in another
-    order. Warns where all names differ."""
+def check_labels(run_dir: Path, shards: ShardSet, what: str, of: Sequence[str]) -> None:
+    """Raises: ConfigError if classes, columns of labels or types of edges, as many as a run's, are partly those of the
+    run, or in another order; what has no name is called by its number. Warns where all names differ."""
     for key in of:
         which = {CLASSES: "classes or columns of labels", EDGE_TYPES: "types of edges"}[key]
-        ours, theirs = (names.get(key, ()) for names in (read_names(run_dir), shards.names()))
-        if not (ours and theirs) or ours == theirs:
+        names = [names.get(key, ()) for names in (read_names(run_dir), shards.names())]
+        numbers = tuple(map(str, range(max(map(len, names)))))
+        ours, theirs = (named or numbers for named in names)
+        if ours == theirs:
             continue
         if set(ours) & set(theirs):
             raise ConfigError(
@@ -224,6 +227,7 @@ def check_labels(run_dir: Path, shards: ShardSet, what: str, of: Sequence[str] =
                 "weights would be taken for others of them; give it these, in their order (columns of labels: "
                 "--labels FILE#COLUMN,COLUMN)"
             )
-        logger.warning(
-            "%s: %s are %s, those of %s %s: taken by position", what, which, listed(theirs), run_dir, listed(ours)
-        )
+        if all(names):
+            logger.warning(
+                "%s: %s are %s, those of %s %s: taken by position", what, which, listed(theirs), run_dir, listed(ours)
+            )

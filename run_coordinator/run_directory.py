@@ -130,6 +130,8 @@ def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
             "edges": graph.num_edges,
             "features": graph.num_features,
             "classes": graph.num_classes,
+            "weights": graph.weighted,
+            "types": graph.edge_types == "relations",
         },
     }
     try:

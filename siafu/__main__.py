@@ -256,14 +256,15 @@ def _verb_with(flag: str, program: Program) -> str:
 def entry(program: Program = SIAFU) -> NoReturn:
     """The console script."""
     streams.settle()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    closed = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL else []  # nohup ignores it
+    for number in (signal.SIGINT, signal.SIGTERM, *closed):
         signal.signal(number, _stop)
     sys.exit(main(program=program))
 
 
 class _Stopped(KeyboardInterrupt):
-    """By Ctrl-C or a polite kill. Python takes a plain KeyboardInterrupt for unhandled once it went through ``exec`` of
-    a string, as dataclasses do, and exits as if killed.
+    """By Ctrl-C, a polite kill or the end of a terminal. Python takes a plain KeyboardInterrupt for unhandled once it
+    went through ``exec`` of a string, as dataclasses do, and exits as if killed.
     """
 
     def __init__(self, number: int):

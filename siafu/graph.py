@@ -140,8 +140,8 @@ def kept_numbers(labels: Array, name: str, columns: Sequence[str] = ()) -> Array
 
 
 def stored_labels(labels: Array) -> Array:
-    """Rows of ``kept_labels`` as shards have them: an unknown one of several is 0 there, and its vertex in no split."""
-    return np.maximum(labels, 0).astype(np.uint8) if labels.dtype == np.int8 else labels
+    """Rows of ``kept_labels`` as shards have them: an unknown one of several is 255, and its vertex in no split."""
+    return labels.view(np.uint8) if labels.dtype == np.int8 else labels
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------

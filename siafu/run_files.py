@@ -230,6 +230,8 @@ class GraphCounts(TypedDict):
     edges: int
     features: int
     classes: int
+    weights: bool  # whether edges have them; older runs do not say
+    types: bool
 
 
 class Manifest(TypedDict, total=False):

@@ -22,7 +22,7 @@ This is the format and its reader; ``graph_data.writer`` writes it.
         degree.npy                   float64 [n]    weighted in-degree in the *whole* graph, without self-loop
         features.npy                 [n, F] of uint8, float16 or float32; sparse ones are instead
         features_{indptr,indices,data}.npy            int64 [n + 1], int32 [nnz], [nnz]
-        labels.npy                   int64 [n], -1 = unknown; uint8 [n, C]; or float32 [n] or [n, C], NaN = unknown
+        labels.npy                   int64 [n], -1 = unknown; uint8 [n, C], 255 = unknown; or float32 [n] or [n, C], NaN
         split.npy                    uint8 [n, S]   of NONE, TRAIN, VAL, TEST (siafu.graph)
         out_*, ghosts_out*, degree_ghosts_out.npy   the same for edges out of the inner vertices, for the backward pass:
                                                     only if the graph is directed, else they equal the in-edges
@@ -68,6 +68,8 @@ EDGE_TYPES = "edge_types"  # in names.json: of the types of edges
 CLASSES = "classes"  # in names.json: of classes, or of the columns of several labels
 END_COLUMNS = "ends"  # in names.json: of the columns of source and target, in the table of edges
 ID_COLUMN = "id"  # in names.json: of the column of ids, in the table of features
+WEIGHT_COLUMN, TYPE_COLUMN = "weight", "type"  # in names.json: of those of weights and types, in the table of edges
+TABLE_COLUMNS = (END_COLUMNS, ID_COLUMN, WEIGHT_COLUMN, TYPE_COLUMN)  # for another table of the same kind
 NOTES = "notes"  # in names.json, beside the names: what of the source was taken for what, and what was left out
 BESIDE = (IDS, NAMED_IDS, NAMES, STANDARD)  # files beside the partitions' folders, which no server needs
 ROWS_FOLDER = "rows"  # of a run directory: what its servers have written of their vertices (run.write), in local order
@@ -111,7 +113,7 @@ class Shard:
     degree_ghosts_in: Array  # float64 [g]
     degree_ghosts_out: Array
     features: Rows  # [n, F]
-    labels: Array  # int64 [n], -1 = unknown; uint8 [n, C]; or float32 [n] or [n, C], NaN = unknown
+    labels: Array  # int64 [n], -1 = unknown; uint8 [n, C], 255 = unknown; or float32 [n] or [n, C], NaN = unknown
     split: Array  # uint8 [n, S]
     train_degree: Array | None = None  # float64 [n], as degree, among training vertices; None: not inductive
     train_degree_ghosts_in: Array | None = None  # float64 [g]

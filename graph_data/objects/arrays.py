@@ -261,7 +261,8 @@ def classes_told(told: int | None, labels: Array, target: str) -> int:
 
 
 def names_of_features(told: Any, features: Any, rows: Rows, name: str) -> dict[str, tuple[str, ...]]:
-    """``Graph.names`` of the features' columns: as they are told, else a DataFrame's; none where they are numbers."""
+    """``Graph.names`` of the features' columns: as they are told, else a DataFrame's; none where they are numbers, or
+    two are alike."""
     words = told if told is not None else getattr(features, "columns", None)
     if words is None:
         return {}
@@ -272,7 +273,7 @@ def names_of_features(told: Any, features: Any, rows: Rows, name: str) -> dict[s
         raise DatasetError(
             f"{name}: feature_names are {list(np.shape(words))}, must be [{rows.shape[1]}], as features are"
         )
-    real = all(isinstance(word, str) and not word.isdigit() for word in words)
+    real = all(isinstance(word, str) and not word.isdigit() for word in words) and len(set(words)) == len(words)
     return {"features": tuple(words)} if words and real else {}
 
 
@@ -358,8 +359,9 @@ def _check_order(rows: Any, what: str) -> None:
 
 
 def words_of(labels: Any, target: str, name: str) -> tuple[Any, tuple[str, ...], list[str]]:
-    """Labels [N] that are texts (unknown: None, NaN, and ``MISSING``, as in tables) as classes int64 [N] in ascending
-    order of the texts, the texts, and a note on those that say that there is none. Other labels stay."""
+    """Labels [N] that are texts (unknown: None, NaN, and ``MISSING``; blanks around them do not count, as in tables) as
+    classes int64 [N] in ascending order of the texts, the texts, and a note on those that say that there is none. Other
+    labels stay."""
     if labels is None or hasattr(labels, "detach") or target not in ("auto", "classes"):
         return labels, (), []
     _check_order(labels, f"{name}: labels")
@@ -368,11 +370,12 @@ def words_of(labels: Any, target: str, name: str) -> tuple[Any, tuple[str, ...],
     others = (value for value, is_text in zip(y, texts, strict=False) if not is_text)
     if not any(texts) or not all(_is_nothing(value) for value in others):
         return labels, (), []
-    known = np.array([is_text and value not in MISSING for value, is_text in zip(y, texts, strict=True)], bool)
-    names, numbers = np.unique(y[known].astype(str), return_inverse=True)
+    y = np.array([value.strip() if is_text else "" for value, is_text in zip(y, texts, strict=True)])
+    known = ~np.isin(y, MISSING)
+    names, numbers = np.unique(y[known], return_inverse=True)
     classes = np.full(len(y), -1, np.int64)
     classes[known] = numbers
-    without = sorted({str(value) for value in y[np.array(texts, bool) & ~known]})
+    without = sorted(set(y[np.array(texts, bool) & ~known].tolist()))
     notes = [f"no label where the text is {', '.join(map(repr, without))}"] if without else []
     return classes, tuple(names.tolist()), notes
 

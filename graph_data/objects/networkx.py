@@ -85,7 +85,9 @@ def _named(nodes: list[Any], name: str) -> tuple[NamedIds | None, tuple[str, ...
     if not all(isinstance(node, str) for node in nodes):
         return None, (f"{name}: nodes are neither all integers nor all texts: {numbered}",)
     try:
-        return NamedIds(arrow().array(nodes, arrow().large_string())), ()
+        found = NamedIds(arrow().array(nodes, arrow().large_string()))
+        alike = "{}: nodes {!a} and {!a} differ only in what is not seen, and are two vertices"
+        return found, tuple(alike.format(name, *pair) for pair in [found.alike()] if pair)
     except ConfigError as error:  # a graph of NetworkX needs no pyarrow
         return None, (f"{name}: {numbered} ({error})",)
     except UnicodeEncodeError:  # of half a character

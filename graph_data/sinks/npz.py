@@ -10,7 +10,7 @@ import numpy as np
 from graph_data.masks import masks_of
 from graph_data.sinks import Written
 from siafu.graph import Graph, id_dtype
-from siafu.shards import CHOSEN, END_COLUMNS, ID_COLUMN
+from siafu.shards import CHOSEN, TABLE_COLUMNS
 from siafu.sparse import Array, SparseRows
 
 
@@ -46,6 +46,6 @@ def names_note(graph: Graph, kept: Collection[str] = ()) -> tuple[str, ...]:
     """What siafu keeps beside the numbers of vertices, classes, types and features, and this
     format does not. kept: what it does."""
     ids = () if graph.ids is None else ("the ids of its source are not in it: vertices are numbered 0..N-1",)
-    lost = [what.replace("_", " ") for what in graph.names if what not in (*kept, CHOSEN, END_COLUMNS, ID_COLUMN)]
+    lost = [what.replace("_", " ") for what in graph.names if what not in (*kept, CHOSEN, *TABLE_COLUMNS)]
     names = (f"the names of its {' and '.join(lost)} are not in it: they are numbered",) if lost else ()
     return (*ids, *names)

@@ -37,7 +37,7 @@ from graph_data.sources.vertexfiles import Table, is_by_number, table
 from graph_data.targets import check_target
 from siafu.errors import DatasetError, counted
 from siafu.graph import MAX_EDGE_TYPES, Graph
-from siafu.shards import CHOSEN, COLUMNS, END_COLUMNS, ID_COLUMN
+from siafu.shards import CHOSEN, COLUMNS, END_COLUMNS, ID_COLUMN, TYPE_COLUMN, WEIGHT_COLUMN
 from siafu.sparse import Array
 
 log = logging.getLogger(__name__)
@@ -272,13 +272,18 @@ class EdgeList:
 
     def _columns(self) -> dict[str, tuple[str, ...]]:
         """Names of the columns of features, and the columns of the table, where these names do not tell them; and, for
-        another table of the same kind, those of source, target and id."""
+        another table of the same kind, those of source, target, weight, type and id."""
         features = self.tables.get("features")
         named = vertexfiles.feature_names(features)
         found = {COLUMNS: named} if named else {}
         if features is not None and named and named != features.chosen:
             found[CHOSEN] = features.chosen
-        said = {END_COLUMNS: (self.src, self.dst), ID_COLUMN: (features.id,) if features is not None else ()}
+        said = {
+            END_COLUMNS: (self.src, self.dst),
+            WEIGHT_COLUMN: (self.weight,) if self.weight else (),
+            TYPE_COLUMN: (self.type,) if self.type else (),
+            ID_COLUMN: (features.id,) if features is not None else (),
+        }
         return found | {key: names for key, names in said.items() if names and not any(map(str.isdecimal, names))}
 
     def _note_of_edges(self) -> str:

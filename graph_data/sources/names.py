@@ -202,6 +202,11 @@ def resolve(name: str) -> Source:
         endings = (*ENDINGS, *SUFFIXES)
         unknown = f"ends as no format that siafu reads: {', '.join(dict.fromkeys(endings))}, or those of docs/data.md"
         raise DatasetError(f"{path}: {why_unknown(Path(path).name, endings) or unknown}")
+    if os.path.isabs(path):
+        raise DatasetError(
+            f"{path}: not there; if it was a prepared graph, which siafu clean may have removed, prepare it there "
+            f"again, one in memory by siafu.prepare(graph, {path!r})"
+        )
     known = [*SOURCES, *sorted({path.stem for folder in folders for path in folder.glob("*.npz")})]
     if close := get_close_matches(path.lower(), [*known, *published.graphs()], 1, 0.75):
         raise DatasetError(f"source {name!r}: no such file or graph, did you mean {close[0]}?")

@@ -1,7 +1,8 @@
 """Categories as features: a column of 0 and 1 for each word that occurs in a column of a table.
 
 A missing value is 0 in all of them. A number is its digits, so that 1 and 1.0 are one category. So are a date and its
-midnight, and a time in seconds or nanoseconds: what a file says of them depends on who wrote it.
+midnight, a time in seconds or nanoseconds, +0100 and +01:00, true and True: what a file says of them depends on who
+wrote it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from siafu.sparse import Array
 ENDING = ":onehot"  # of a column in FILE#COLUMN,COLUMN
 MAX_CATEGORIES = 4096  # more are ids, and make features that take gigabytes
 WHOLE = re.compile(r"([-+]?\d+)\.0*")  # an integer in a column of floats
-#: A date, its time of day without zeros behind the seconds, and UTC.
-TIME = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d*[1-9])?)(?:\.?0*)(Z|\+00:00)?")
+#: A date, if there is one, its time of day without zeros behind the seconds, and its zone.
+TIME = re.compile(r"(?:(\d{4}-\d\d-\d\d)[ T])?(\d\d:\d\d:\d\d(?:\.\d*[1-9])?)(?:\.?0*)(Z|[-+]\d\d:?\d\d)?")
 MUST = "a word or number"
 ROWS = 1 << 20
 
@@ -85,9 +86,12 @@ class Categories:
 def _category(word: str) -> str:
     """Exported models do the same: ``run_coordinator.export.modules.nets.category``."""
     text = word.strip()
+    if text.lower() in ("true", "false"):
+        return text.capitalize()
     if time := TIME.fullmatch(text):
-        date, clock, utc = time.groups()
-        return date if clock == "00:00:00" and not utc else f"{date} {clock}{'Z' if utc else ''}"
+        date, clock, zone = time.groups("")
+        zone = "Z" if zone in ("Z", "+0000", "+00:00") else f"{zone[:3]}:{zone[-2:]}" if zone else ""
+        return date if date and clock == "00:00:00" and not zone else f"{date} {clock}{zone}".strip()
     whole = WHOLE.fullmatch(text)
     number = whole[1] if whole else text
     return "0" if number == "-0" else number

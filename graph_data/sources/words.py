@@ -124,6 +124,10 @@ def coded(array: Any, where: Where, must: str) -> tuple[Array, list[str]]:
         array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
         if pa.types.is_boolean(array.type):  # as Python and pandas write them
             array = arrow("pyarrow.compute").if_else(array, "True", "False")
+        if pa.types.is_floating(array.type):  # so too: Arrow writes 1e-05 as 0.00001
+            encoded = array.dictionary_encode()
+            texts = pa.array([str(value) for value in encoded.dictionary.to_numpy(zero_copy_only=False)], "string")
+            array = texts.take(encoded.indices)
         text = array.cast("string")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         several = "; several classes of a vertex are a column of 0 and 1 for each class"

@@ -33,7 +33,7 @@ from siafu.errors import ConfigError, GnnError, one_of
 from siafu.features import STANDARD, Standard
 from siafu.models import ModelSpec, operators
 from siafu.run_files import CONFIG
-from siafu.shards import END_COLUMNS, ID_COLUMN, NAMES, NOTES, ShardSet, read_names
+from siafu.shards import NAMES, NOTES, TABLE_COLUMNS, ShardSet, read_names
 from siafu.sparse import Array
 
 TARGETS = ("torch", "pyg", "dgl", "onnx")
@@ -157,7 +157,7 @@ def _norm_of(run_dir: Path) -> str:
 
 def _keep_meanings(run_dir: Path, beside: Path) -> dict[str, tuple[str, ...]]:
     """What the run calls columns, classes and types of edges, and its means and deviations, into the folder."""
-    names = {key: called for key, called in read_names(run_dir).items() if key not in (NOTES, END_COLUMNS, ID_COLUMN)}
+    names = {key: called for key, called in read_names(run_dir).items() if key not in (NOTES, *TABLE_COLUMNS)}
     if names:
         (beside / NAMES).write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n", "utf-8")
     if (run_dir / STANDARD).is_file():

@@ -142,12 +142,14 @@ class Child:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Puts off Ctrl-C and a polite kill: between a child's birth and our knowing of it, they would leave it behind."""
+    """Puts off Ctrl-C, a polite kill and the end of a terminal: between a child's birth and our knowing of it, they
+    would leave it behind."""
     if threading.current_thread() is not threading.main_thread():  # only that one hears of signals
         yield
         return
     came: list[int] = []
-    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in numbers}
     try:
         yield
     finally:

@@ -136,6 +136,7 @@ def _true(plan: Plan, shards: ShardSet) -> JoinedRows | None:
 
     def labels(p: int) -> Array:
         found = np.asarray(shards.partition(p).labels)
+        found = found.view(np.int8) if found.dtype == np.uint8 else found  # -1: unknown
         return found.reshape(len(found), -1)
 
     parts = [labels(p) for p in range(shards.manifest.num_partitions)]

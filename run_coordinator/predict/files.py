@@ -111,6 +111,8 @@ class CsvFile:
 def _cell(word: Any) -> Any:
     if isinstance(word, list):
         return json.dumps(word, ensure_ascii=False)  # whatever separated names, a name might have it
+    if isinstance(word, bytes):  # as messages call ids that are UUIDs or other bytes
+        return word.hex()
     return "" if word is None else word
 
 

@@ -15,7 +15,7 @@ from run_coordinator import conditions, prepared
 from run_coordinator.lambda_emulator import as_asked
 from run_coordinator.predict.meanings import Meanings, Names
 from run_coordinator.run_directory import is_under_way
-from siafu import model_file, models
+from siafu import model_file, models, run_files
 from siafu.baseline import BaselineConfig, load
 from siafu.checkpoints import FOLDER_NAME
 from siafu.checkpoints import load as load_state
@@ -81,6 +81,7 @@ class Plan:
             prepared.check_columns(Path(self.features_as), shards, source)
             _check_standard(self.features_as, shards, source)
         _check(self.spec, manifest, source)
+        _warn_of_edges(self.run_dir, manifest, source)
         if self.spec.target in ("labels", "numbers") and _judged(manifest):
             prepared.check_labels(self.run_dir, shards, source, (CLASSES,))  # relations are found by their names
         names = self._names(shards)
@@ -229,6 +230,20 @@ def _check(spec: ModelSpec, manifest: Manifest, source: str) -> None:
         raise ConfigError(
             f"{source}: it has {manifest.num_classes} {spec.target} per vertex, the model {spec.num_classes}"
         )
+
+
+def _warn_of_edges(run_dir: Path, manifest: Manifest, source: str) -> None:
+    """Warns where edges have weights or types, and those of the run's graph have none, or the other way round: vertices
+    gather other sums then, and no shape tells."""
+    ours: Mapping[str, Any] = run_files.manifest(run_dir).get("graph", {})  # older runs do not say
+    has = {"weight": manifest.weighted, "type": manifest.edge_types == "relations"}
+    for what in has:
+        if ours.get(f"{what}s", has[what]) != has[what]:
+            differ = ("have", "have none") if has[what] else ("have no", f"do (--{what} COLUMN of edge lists)")
+            logger.warning(
+                "%s: its edges %s %ss, those that %s was trained on %s: predictions are for other sums over neighbours",
+                *(source, differ[0], what, run_dir, differ[1]),
+            )
 
 
 def _judged(manifest: Manifest) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from graph_data.objects.frames import from_pandas
 from graph_data.prepare import cached, prepare
 from siafu.errors import DatasetError
 from siafu.graph import Graph
@@ -123,3 +124,28 @@ def test_ends_that_are_named_or_not_there_are_not_those_of_the_first_graph(tmp_p
         source = f"{tmp_path}/{name}.csv?features=random:2{given}"
         found = prepare(source, tmp_path / f"shards {name}", directed=True, features_as=first.path)
         assert told(found)[0] == f"{name}.csv: edges from {said}"
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_weight_and_type_are_the_columns_of_the_first_graph_too(in_memory, tmp_path):
+    """Without them every edge of the second graph would weigh 1, and edges of two types be one."""
+    pa = pytest.importorskip("pyarrow")
+    columns = {"from": ["a", "b", "b"], "to": ["b", "c", "c"], "km": [2.0, 3.0, 5.0], "road": ["new", "new", "old"]}
+    (tmp_path / "edges.csv").write_text("road,km,to,from\nnew,2,b,a\nnew,3,c,b\nold,5,c,b\n")
+    source = f"{tmp_path}/edges.csv?features=random:2"
+    first = f"{source}&weight=km&type=road"
+    if in_memory:
+        first = from_pandas(pa.table(columns), weight="km", edge_type="road", features="random:2")
+    made = prepare(first, tmp_path / "first", directed=True)
+    found = prepare(source, tmp_path / "again", directed=True, features_as=made.path)
+    assert (found.manifest.num_edges, found.manifest.weighted, found.manifest.edge_types) == (3, True, "relations")
+    assert found.manifest.fingerprint["edges"] == made.manifest.fingerprint["edges"]
+
+
+def test_the_id_is_the_runs_column_though_an_end_that_is_named_has_its_name(tmp_path):
+    (tmp_path / "edges.csv").write_text("user,friend\n1,2\n2,3\n")
+    (tmp_path / "users.csv").write_text("age,user\n1,1\n2,2\n3,3\n")
+    source = f"{tmp_path}/edges.csv?src=user&dst=friend&features={tmp_path}/users.csv"
+    first = prepare(f"{source}&id=user", tmp_path / "first")
+    again = prepare(source, tmp_path / "again", features_as=first.path)
+    assert told(again)[1] == "users.csv: vertices by [user], features [age]"

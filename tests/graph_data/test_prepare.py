@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -430,6 +431,16 @@ def test_a_missing_file_is_refused(tmp_path):
         cached(str(tmp_path / "gone.npz"), cache_dir=tmp_path)
 
 
+def test_a_prepared_graph_that_was_removed_is_told_how_to_make_again(tmp_path):
+    """The name of a run's graph that was in memory: its folder of the cache."""
+    gone = cached(random_graph(n=30), cache_dir=tmp_path)
+    shutil.rmtree(gone)
+    with pytest.raises(DatasetError, match=rf"^{gone}: not there; .* siafu\.prepare\(graph, '{gone}'\)$"):
+        cached(str(gone), cache_dir=tmp_path)
+    prepare(random_graph(n=30), gone)
+    assert ShardSet.open(gone).manifest.num_vertices == 30
+
+
 def test_a_graph_in_memory_that_says_something_else_is_prepared_anew(tmp_path):
     graph = random_graph(n=30)
     others = (
@@ -440,6 +451,8 @@ def test_a_graph_in_memory_that_says_something_else_is_prepared_anew(tmp_path):
         replace(graph, ids=np.arange(30) + 1000),
         replace(graph, ids=NamedIds(pyarrow.array([f"v{v:02}" for v in range(30)], pyarrow.large_string()))),
         replace(graph, ids=NamedIds(pyarrow.array([f"w{v:02}" for v in range(30)], pyarrow.large_string()))),
+        replace(graph, ids=NamedIds(pyarrow.array(range(30), pyarrow.timestamp("s")))),
+        replace(graph, ids=NamedIds(pyarrow.array(range(30), pyarrow.timestamp("ms")))),
     )
     folders = [cached(one, cache_dir=tmp_path) for one in others]
     assert len(set(folders)) == len(others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +44,16 @@ def test_what_is_no_model_costs_no_run_directory(shards: str):
     with pytest.raises(DatasetError, match=r"^nowhere: not a model of siafu"):
         siafu.train(shards, warm_start="nowhere", run_dir="run", **OPTIONS)
     assert not Path("run").exists()
+
+
+def test_a_class_without_a_name_is_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of classes 0 to 3 the weights of 3 would begin as those of 7, where a graph has 7 and no 3."""
+    monkeypatch.chdir(tmp_path)
+    graph = random_graph(1)
+    others = [replace(graph, names={"classes": names}) for names in (("0", "1", "2", "7"), ("a", "b", "c", "d"))]
+    for name, one in zip(("first", "codes", "words"), (graph, *others), strict=True):
+        siafu.prepare(one, name, directed=True)
+    siafu.train("first", epochs=1, run_dir="run", **OPTIONS)
+    with pytest.raises(ConfigError, match=r"/codes: classes .* are .*'7', those that run was trained on .*'3': "):
+        siafu.train("codes", epochs=1, warm_start="run", **OPTIONS)
+    siafu.train("words", epochs=0, warm_start="run", run_dir="second", **OPTIONS)

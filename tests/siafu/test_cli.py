@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -16,7 +17,7 @@ from run_coordinator import run_config
 from run_coordinator.predict.plan import plan_of
 from siafu import config as configs
 from siafu import model_file
-from siafu.__main__ import SIAFU, VERBS, main, parsers
+from siafu.__main__ import SIAFU, VERBS, entry, main, parsers
 from siafu.baseline import BaselineConfig
 from siafu.config import settings
 from siafu.errors import ConfigError
@@ -448,3 +449,18 @@ def test_an_empty_argument_is_a_variable_that_is_not_set(argv, what, capsys):
 def test_an_empty_value_of_a_setting_is_no_empty_argument(capsys):
     assert main(["train", "digits", "--set", "run.dir=", "--set", "train.lr=x"]) == 2
     assert "train.lr" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("before", "end"), [(signal.SIG_DFL, KeyboardInterrupt), (signal.SIG_IGN, SystemExit)])
+def test_a_terminal_that_is_closed_stops_a_command_as_ctrl_c_does_but_for_nohup(monkeypatch, before, end):
+    """Without it a run would lose what it has learnt since its last checkpoint."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr("siafu.__main__.streams.settle", lambda: None)
+    monkeypatch.setattr("siafu.__main__.main", lambda program: signal.raise_signal(signal.SIGHUP) or 0)
+    try:
+        signal.signal(signal.SIGHUP, before)
+        with pytest.raises(end):
+            entry()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

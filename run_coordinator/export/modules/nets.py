@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 
 from run_coordinator.export.modules.plain import APPNP, GATConv, GCN2Conv, GCNConv, GINConv, RGCNConv, SAGEConv, SGConv
 
+#: What a value is called that is missing.
+NOTHING = ("", "None", "nan", "NaT", "<NA>")
 ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "elu": nn.ELU}
 
 
@@ -236,7 +239,7 @@ class Model(nn.Module):
 
     def features(self, table: Any) -> Tensor:
         """``x`` of a DataFrame or a dict of columns: the columns of training, by their names. A column of categories is
-        one-hot again; a category that training did not have is 0 in all columns.
+        one-hot again; a category that training did not have is 0 in all columns, with a warning.
 
         Raises: KeyError for a column that the table lacks; ValueError for a number that is missing or infinite;
         TypeError if the model has no names of columns.
@@ -248,6 +251,13 @@ class Model(nn.Module):
         if not np.isfinite(x).all():
             row, column = np.argwhere(~np.isfinite(x))[0]
             raise ValueError(f"row {row}: column {self.columns[column]!r} is {x[row, column]}, must be a finite number")
+        for variable in there:
+            hot = [name not in there and name.startswith(f"{variable}=") for name in self.columns]
+            rows = zip(table[there[variable]], x[:, hot], strict=True) if any(hot) else ()
+            unknown = [value for value, row in rows if not row.any() and str(value) not in NOTHING]
+            if unknown:
+                said = f"{len(unknown)} rows are of a category that training did not have ({unknown[0]!r}): 0 in all"
+                warnings.warn(f"column {variable!r}: {said}", stacklevel=2)
         return torch.from_numpy(x)
 
     def classes_of(self, logits: Tensor) -> list[Any]:
@@ -271,18 +281,23 @@ def column_of(table: Any, name: str, there: dict[str, Any]) -> Any:
         return np.array([row[int(listed[2])] for row in table[there[listed[1]]]], np.float64)
     for variable in there:
         if name.startswith(f"{variable}="):
-            wanted = name.removeprefix(f"{variable}=")
-            return np.array([category(value) == wanted for value in table[there[variable]]], np.float64)
+            wanted, values = name.removeprefix(f"{variable}="), table[there[variable]]
+            values = np.asarray(values) if str(getattr(values, "dtype", "")) == "float32" else values  # pandas widens
+            return np.array([category(value) == wanted for value in values], np.float64)
     raise KeyError(f"the table has no column {name!r}, which the model was trained with")
 
 
 def category(value: Any) -> str:
-    """What a category is called: 1 and 1.0 are one; so are a date and its midnight."""
+    """What a category is called: 1 and 1.0 are one; so are a date and its midnight, true and True."""
     text = str(value).strip()
+    if text.lower() in ("true", "false"):
+        return text.capitalize()
+    time = re.fullmatch(r"(?:(\d{4}-\d\d-\d\d)[ T])?(\d\d:\d\d:\d\d(?:\.\d*[1-9])?)(?:\.?0*)(Z|[-+]\d\d:?\d\d)?", text)
+    if time:
+        date, clock, zone = time.groups("")
+        zone = "Z" if zone in ("Z", "+0000", "+00:00") else f"{zone[:3]}:{zone[-2:]}" if zone else ""
+        return date if date and clock == "00:00:00" and not zone else f"{date} {clock}{zone}".strip()
     whole = re.fullmatch(r"([-+]?\d+)\.0*", text)
-    if time := re.fullmatch(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d*[1-9])?)(?:\.?0*)(Z|\+00:00)?", text):
-        date, clock, utc = time.groups()
-        return date if clock == "00:00:00" and not utc else f"{date} {clock}{'Z' if utc else ''}"
     number = whole[1] if whole else text
     return "0" if number == "-0" else number
 

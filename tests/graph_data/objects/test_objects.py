@@ -179,6 +179,11 @@ def test_names_of_features_are_as_many_as_these():
         graph_of({**given, "feature_names": ["a", "b"]})
 
 
+def test_names_of_which_two_are_alike_name_no_features():
+    """Another graph's columns would be found by them, and the second column taken for the first."""
+    assert graph_of({"edge_index": EDGES, "x": np.eye(3), "feature_names": ["a", "a", "b"]}).names == {}
+
+
 # --- SciPy ------------------------------------------------------------------------------------------------------------
 
 
@@ -571,6 +576,8 @@ def test_words_and_types_beyond_those_told_are_refused(wrong, words):
         (["b", "a", "a"], [1, 0, 0], ("a", "b")),
         (["b", None, "a"], [1, -1, 0], ("a", "b")),
         (["b", np.nan, "a"], [1, -1, 0], ("a", "b")),
+        (["b ", " a", "a"], [1, 0, 0], ("a", "b")),  # blanks are no part of a word, as in tables
+        (["b", " NA", "a"], [1, -1, 0], ("a", "b")),
         (["10", "9", "10"], [0, 1, 0], ("10", "9")),  # texts, as in a DataFrame
     ],
 )
@@ -609,6 +616,11 @@ def test_nodes_that_are_texts_keep_them_as_ids():
         "\u00fcmit",
     ]  # the order of graph.nodes, as rows beside them have
     assert graph.notes == ()
+
+
+def test_nodes_that_differ_only_in_what_is_not_seen_are_said():
+    graph = siafu.from_networkx(networkx.DiGraph([("bob", "ann"), ("bob ", "ann")]), features=RANDOM)
+    assert graph.notes == ("networkx: nodes 'bob' and 'bob ' differ only in what is not seen, and are two vertices",)
 
 
 @pytest.mark.parametrize("pairs", [[("a", 1)], [((0, 0), (0, 1))], [("\ud800", "a")]])

@@ -83,7 +83,10 @@ def test_of_several_labels_one_that_is_missing_is_unknown_and_its_vertex_in_no_s
     for split, stream in (("", False), ("", True), ("&split=users.csv%23role", False)):
         out = tmp_path / f"out{stream}{len(split)}"
         shard = prepare(source + split, out, stream=stream, order="given", partitioner="chunk").partition(0)
-        assert (shard.labels.dtype, np.asarray(shard.labels).tolist()) == (np.uint8, [[1, 0], [0, 0], [0, 0], [0, 0]])
+        assert (shard.labels.dtype, np.asarray(shard.labels).tolist()) == (
+            np.uint8,
+            [[1, 0], [255, 255], [255, 255], [0, 255]],
+        )
         assert np.flatnonzero(np.asarray(shard.split)[:, 0]).tolist() == [0]
 
 

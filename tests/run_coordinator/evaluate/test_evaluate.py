@@ -146,6 +146,20 @@ def test_a_real_run_is_evaluated_as_it_evaluated_itself(run: Run) -> None:
     assert found.scores["balanced_accuracy"] == pytest.approx(theirs["balanced_acc"])
 
 
+def test_several_labels_that_are_not_known_are_not_none(tmp_path: Path) -> None:
+    """A vertex without labels would count as one that has none of them, in whoever compares all vertices."""
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 2, (40, 3)).astype(np.int8)
+    labels[30:], labels[29, 0] = -1, -1
+    graph = siafu.from_arrays(rng.integers(0, 40, (2, 160)), rng.normal(size=(40, 4)), labels)
+    siafu.prepare(graph, tmp_path / "shards", parts=2)
+    run = siafu.train(str(tmp_path / "shards"), epochs=1, backend="cpu", run_dir=tmp_path / "run")
+    found = siafu.predict(run)
+    assert found.true is not None
+    np.testing.assert_array_equal(found.true, labels)
+    assert siafu.evaluate(run, split="all").count == 29
+
+
 def test_the_command_prints_a_table_or_all_of_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run.dir), "--split", "val", "--quiet"]) == 0
     shown = capsys.readouterr().out

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, time, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 
 import siafu
 from graph_data.prepare import prepare
+from graph_data.sources.names import resolve
 from run_coordinator.export import UNDIRECTED, exported
 from run_coordinator.export import UNWEIGHTED as UNWEIGHTED_LAYERS
 from run_coordinator.export.modules import at_work
@@ -205,7 +206,8 @@ def test_columns_of_a_table_are_taken_by_name_and_categories_are_one_hot(tmp_pat
     names = {"features": ["brand=1", "age", "emb[1]"], "classes": ["cook", "smith", "baker"]}
     model = with_settings(tmp_path, names)
     table = {"other": ["x"] * 3, "emb": [[0, 5], [0, 6], [0, 7]], "age": [1, 2, 3], "brand": [1.0, "2", None]}
-    assert model.features(table).tolist() == [[1, 1, 5], [0, 2, 6], [0, 3, 7]]
+    with pytest.warns(UserWarning, match=r"^column 'brand': 1 rows are of a category .* \('2'\): 0 in all$"):
+        assert model.features(table).tolist() == [[1, 1, 5], [0, 2, 6], [0, 3, 7]]
     with pytest.raises(KeyError, match="the table has no column 'age', which the model was trained with"):
         model.features({"brand": [1], "emb": [[0, 1]]})
     logits = torch.tensor([[0.1, 2, 0], [3, 0, 1]])
@@ -240,6 +242,42 @@ def test_times_are_the_categories_that_training_made_of_them(tmp_path: Path, uni
     model = with_settings(tmp_path, {"features": list(graph.names["features"])})
     for table in (users.to_pydict(), users.to_pandas()):
         np.testing.assert_array_equal(model.features(table), graph.features)
+
+
+@pytest.mark.parametrize("made", ["frame", "parquet", "csv", "csv by hand"])
+def test_categories_are_those_of_training_whatever_the_table_was_read_from(tmp_path: Path, made: str) -> None:
+    """Arrow writes 1e-05 as 0.00001, +01:00 as +0100 and 12:30:00 as 12:30:00.000000; others write true, not True."""
+    pa, pandas = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
+    start = datetime(2026, 1, 2, 9, 30, tzinfo=timezone(timedelta(hours=1)))
+    users = pandas.DataFrame(
+        {
+            "id": range(4),
+            "rate": [1e-5, 0.5, 1e-5, 1e15],
+            "half": np.array([0.1, 0.2, 0.1, 0.1], np.float32),
+            "flag": [True, False, True, True],
+            "when": pandas.to_datetime([start + timedelta(days=d) for d in (0, 0, 1, 2)]),
+            "clock": [time(12, 30), time(12, 30), time(0, 0), time(9, 0, 1, 500_000)],
+            "job": ["cook", "smith"] * 2,
+        }
+    )
+    edges = {"source": [0, 1, 2, 3], "target": [1, 2, 3, 0]}
+    hot = [f"{name}:onehot" for name in ("rate", "half", "flag", "when", "clock")]
+    if made == "frame":
+        graph = siafu.from_pandas(pa.table(edges), users, features=hot, label="job")
+    else:
+        pandas.DataFrame(edges).to_csv(tmp_path / "edges.csv", index=False)
+        written_by_hand = users.assign(flag=["true", "false", "TRUE", "true"])
+        if made == "parquet":
+            users.to_parquet(file := tmp_path / "users.parquet")
+        else:
+            (users if made == "csv" else written_by_hand).to_csv(file := tmp_path / "users.csv", index=False)
+        graph = resolve(f"{tmp_path}/edges.csv?features={file}%23{','.join(hot)}&labels={file}%23job").load()
+    assert graph.num_features == 3 + 2 + 2 + 3 + 3
+    model = with_settings(tmp_path, {"features": list(graph.names["features"])})
+    np.testing.assert_array_equal(model.features(users), graph.features)
+    with pytest.warns(UserWarning, match=r"^column 'rate': 4 rows are of a category .* \(3\.25\): 0 in all$"):
+        assert not model.features(users.assign(rate=3.25))[:, :3].any()
+    model.features(users.assign(rate=None))
 
 
 # --- processes of their own -------------------------------------------------------------------------------------------

@@ -211,11 +211,19 @@ def test_a_folder_that_is_none_and_a_broken_run_are_named(
     broken = written(tmp_path / "broken")
     (broken / "metrics.jsonl").write_text("{\n")
     (written(tmp_path / "old") / "config.toml").write_text("[model]\nforgotten = 1\n")
+    (written(tmp_path / "lacking") / "result.json").write_text('{"stopped": "epochs"}')
+    (written(tmp_path / "other") / "manifest.json").write_text('{"graph": [1]}')
+    with (written(tmp_path / "event", ended=False) / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "epoch", "epoch": 3}\n')
     written(tmp_path / "whole")
     assert main(["runs", str(tmp_path), "--json"]) == 0
     assert [Path(one["dir"]).name for one in json.loads(capsys.readouterr().out)["runs"]] == ["whole"]
     assert f"{broken}: left out: {broken}/metrics.jsonl: line 1: " in caplog.text
     assert f"{tmp_path}/old: left out: model.forgotten: unknown key" in caplog.text
+    for name, error in (("lacking", "'metric'"), ("other", "list indices"), ("event", "'time_s'")):
+        assert re.search(
+            rf"{name}: left out: .*/{name}: manifest.json, .* or of another siafu \(.*{error}", caplog.text
+        )
     assert main(["compare", str(broken), str(tmp_path / "whole")]) == 2
 
 

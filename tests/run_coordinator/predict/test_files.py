@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,15 @@ def test_ids_keep_the_type_that_the_source_gave_them(tmp_path: Path) -> None:
     assert parquet.read_table(tmp_path / "p.parquet").column("id").to_pylist() == ["a", "ü", "c,d"]
     with open(tmp_path / "p.csv", newline="", encoding="utf-8") as file:
         assert [row[0] for row in csv.reader(file)] == ["id", "a", "ü", "c,d"]
+
+
+def test_ids_that_are_bytes_are_hexadecimal_in_text(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    ids = [uuid.UUID(int=v) for v in range(3)]
+    with opened(tmp_path / "p.csv") as write:
+        write(Sheet("numbers", 0), Block.of("numbers", pa.array([one.bytes for one in ids], pa.binary(16)), LOGITS[:3]))
+    with open(tmp_path / "p.csv", newline="", encoding="utf-8") as file:
+        assert [uuid.UUID(row["id"]) for row in csv.DictReader(file)] == ids
 
 
 @pytest.mark.parametrize("ending", WRITERS)

@@ -24,6 +24,7 @@ from siafu.errors import ConfigError, DatasetError
 from siafu.graph import TEST, Graph
 from siafu.metrics import counts, scores
 from siafu.models import ModelSpec
+from siafu.shards import ShardSet
 from tests.toy_graphs import random_graph
 
 GRAPH = dataclasses.replace(random_graph(5, 60, num_edges=300, num_features=9), ids=np.arange(60) * 10)
@@ -228,6 +229,28 @@ def test_a_graph_that_has_changed_since_is_not_taken_for_the_runs(run: Run, tmp_
         r"siafu predict \S+ --graph .* takes it as it is",
     ):
         siafu.predict(moved)
+
+
+def test_edges_that_have_weights_or_types_unlike_the_runs_are_warned_of(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bare = dataclasses.replace(GRAPH, weight=None)
+    typed = dataclasses.replace(GRAPH, edge_type=np.arange(GRAPH.num_edges) % 2, num_edge_types=2)
+    for name, graph in (("alike", GRAPH), ("bare", bare), ("typed", typed)):
+        prepare(graph, tmp_path / name, directed=True)
+        plan_of(run.dir, graph=str(tmp_path / name), settings={}).fitted(ShardSet.open(tmp_path / name))
+    moved = tmp_path / "run"
+    shutil.copytree(run.dir, moved)
+    manifest = json.loads((moved / "manifest.json").read_text())
+    manifest["graph"]["weights"] = False
+    (moved / "manifest.json").write_text(json.dumps(manifest))
+    plan_of(moved, graph=str(tmp_path / "alike"), settings={}).fitted(ShardSet.open(tmp_path / "alike"))
+    trained, other = f"those that {run.dir} was trained on", "predictions are for other sums over neighbours"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path}/bare: its edges have no weights, {trained} do (--weight COLUMN of edge lists): {other}",
+        f"{tmp_path}/typed: its edges have types, {trained} have none: {other}",
+        f"{tmp_path}/alike: its edges have weights, those that {moved} was trained on have none: {other}",
+    ]
 
 
 def test_a_prediction_has_nothing_of_what_a_run_asked_for_besides(run: Run) -> None:
