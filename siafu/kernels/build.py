@@ -34,6 +34,7 @@ LONGEST = (
     "attention_forward_bfloat16",
     "attention_backward_float",
     "attention_backward_bfloat16",
+    "dense_rows",
 )
 #: Compiled once, for any processor: threads, the choice of the instruction set, and what needs no vectors.
 COMMON = (
