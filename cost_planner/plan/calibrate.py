@@ -154,9 +154,6 @@ SETTINGS = (
     Setting(parts=2, intervals=4, environments=1, graph="sparse"),
     Setting(parts=2, intervals=8, hidden=128, environments=1),
     Setting(parts=2, intervals=24, hidden=32, environments=1, layers=3),
-    # Of some milliseconds: how long a message is on its way shows only where little is computed meanwhile.
-    Setting(intervals=2, hidden=32, graph="small"),
-    Setting(intervals=4, hidden=16, environments=1, graph="small"),
 )
 
 
