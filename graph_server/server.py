@@ -22,7 +22,7 @@ from graph_server.backends import Action, Compute, Invoker, Keep, Launch
 from graph_server.layer_zero import Kept
 from graph_server.partition import Partition
 from graph_server.rows_written import RowsWritten
-from siafu import models
+from siafu import allotment, models
 from siafu.address import COORDINATOR, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -49,6 +49,7 @@ _LEAST_LIMIT = 16 << 20
 
 def serve(joined: Joined) -> None:
     """Runs until the coordinator says stop. Raises what the partition, a computation or the launcher raises."""
+    allotment.keep_freed_memory()
     with ExitStack() as stack:
         server = Server(joined, stack)
         server.run()

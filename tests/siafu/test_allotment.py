@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -123,3 +124,13 @@ def test_nobody_counts_the_cores_of_others() -> None:
     root = Path(allotment.__file__).parents[1]
     found = {path.name for room in rooms for path in (root / room).rglob("*.py") if "cpu_count(" in path.read_text()}
     assert found == {"allotment.py"}
+
+
+@pytest.mark.parametrize("is_glibc", [True, False])
+def test_only_glibc_is_told_to_keep_what_is_freed(is_glibc: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[int, int] = {}
+    library = SimpleNamespace(mallopt=asked.__setitem__) if is_glibc else SimpleNamespace()
+    monkeypatch.setattr(allotment.ctypes, "CDLL", lambda name: library)
+    allotment.keep_freed_memory()
+    m_trim_threshold, m_mmap_threshold = -1, -3  # of malloc.h
+    assert asked == ({m_mmap_threshold: 32 << 20, m_trim_threshold: 64 << 20} if is_glibc else {})
