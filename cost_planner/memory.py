@@ -339,7 +339,8 @@ def _scoring_bytes(config: Config, model: Model, manifest: Manifest, entry: Part
 def _pairs_of_task(
     model: Model, scored: Scored, lane: Lane, vertices: float, table_rows: float, itemsize: int
 ) -> tuple[float, float]:
-    """Bytes of the rows that the pairs of so many vertices share; and of the pairs: which row, and what it is."""
+    """Bytes of the rows that the pairs of so many ``vertices`` share, and of what each pair has of its own: the number
+    of its row, and in training its type."""
     pairs = scored.pairs * vertices
     return (
         scored.rows_read(vertices, table_rows) * _width_of_pairs(model) * itemsize,

@@ -99,7 +99,11 @@ def of_types(edges: Edges, types: Collection[int]) -> Edges:
     scores."""
     kinds = edges.type
     assert kinds is not None
-    return _where(edges, lambda rows, place: np.logical_or.reduce([kinds[place] == kind for kind in types]), typed=True)
+
+    def keeps(rows: slice, place: slice) -> Array:
+        return np.asarray(np.logical_or.reduce([kinds[place] == kind for kind in types]))
+
+    return _where(edges, keeps, _count(edges, keeps), typed=True)
 
 
 def _along(shard: Shard, kind: int) -> Shard:
@@ -111,7 +115,11 @@ def _along(shard: Shard, kind: int) -> Shard:
 def _of_type(edges: Edges, kind: int) -> Edges:
     kinds = edges.type
     assert kinds is not None
-    return _where(edges, lambda rows, place: kinds[place] == kind)
+
+    def keeps(rows: slice, place: slice) -> Array:
+        return np.asarray(kinds[place] == kind)
+
+    return _where(edges, keeps, _count(edges, keeps))
 
 
 #: Asked with a range of rows and that of their entries: bool, which of these entries are meant.
@@ -120,25 +128,29 @@ Keeps = Callable[[slice, slice], Array]
 
 def _unless_most(edges: Edges, keeps: Keeps) -> Edges:
     """The entries for which ``keeps`` says so, without their types; all of them where that would leave out too few."""
-    total = sum(int(keeps(rows, place).sum()) for rows, place in _in_blocks(edges))
-    return edges if share_of_loss(total / max(1, len(edges.indices))) == 1.0 else _where(edges, keeps)
+    total = _count(edges, keeps)
+    return edges if share_of_loss(total / max(1, len(edges.indices))) == 1.0 else _where(edges, keeps, total)
 
 
-def _where(edges: Edges, keeps: Keeps, *, typed: bool = False) -> Edges:
-    """The entries for which ``keeps`` says so; ``typed``: with their types. In blocks: positions of all entries would
-    take more than the entries."""
+def _count(edges: Edges, keeps: Keeps) -> int:
+    return sum(int(np.count_nonzero(keeps(rows, place))) for rows, place in _in_blocks(edges))
+
+
+def _where(edges: Edges, keeps: Keeps, total: int, *, typed: bool = False) -> Edges:
+    """The ``total`` entries for which ``keeps`` says so; ``typed``: with their types. In blocks, and counted before:
+    positions of all entries would take more than the entries, and so would parts that are joined in the end."""
     indptr = np.zeros(len(edges.indptr), np.int64)
-    whole = {"indices": edges.indices, "weight": edges.weight, "type": edges.type if typed else None}
-    found: dict[str, list[Array]] = {name: [] for name in whole}
+    whole = (edges.indices, edges.weight, edges.type if typed else None)
+    indices, weight, kind = (None if values is None else np.empty(total, values.dtype) for values in whole)
+    assert indices is not None
     for rows, place in _in_blocks(edges):
         positions = np.flatnonzero(keeps(rows, place))
         ends = np.asarray(edges.indptr[rows.start + 1 : rows.stop + 1]) - place.start
         indptr[rows.start + 1 : rows.stop + 1] = indptr[rows.start] + np.searchsorted(positions, ends)
-        for name, values in whole.items():
-            if values is not None:
-                found[name].append(np.asarray(values[place])[positions])
-    indices, weight, kind = (np.concatenate(some) if some else None for some in found.values())
-    assert indices is not None
+        to = slice(int(indptr[rows.start]), int(indptr[rows.stop]))
+        for values, found in zip(whole, (indices, weight, kind), strict=True):
+            if values is not None and found is not None:
+                found[to] = np.asarray(values[place])[positions]
     return Edges(indptr, indices, weight, kind)
 
 

@@ -147,7 +147,7 @@ def test_a_real_run_is_evaluated_as_it_evaluated_itself(run: Run) -> None:
 
 
 def test_several_labels_that_are_not_known_are_not_none(tmp_path: Path) -> None:
-    """A vertex without labels would count as one that has none of them, in whoever compares all vertices."""
+    """A vertex whose labels are unknown is no vertex with none of the labels."""
     rng = np.random.default_rng(1)
     labels = rng.integers(0, 2, (40, 3)).astype(np.int8)
     labels[30:], labels[29, 0] = -1, -1
