@@ -71,7 +71,7 @@ _AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512cd", 
 X86 = {"scalar": [], "avx2": _AVX2, "avx512": _AVX512, "avx512bf16": ["-mavx512bf16", *_AVX512]}
 #: By the number that siafu/kernels/src/isa.hpp gives them.
 ISAS = ("scalar", "neon", "avx2", "avx512", "avx512bf16")
-#: Where nothing is multiplied in bfloat16, one set's functions are the other's.
+#: All but products of bfloat16 are the other set's.
 RESTS_ON = {"avx512bf16": "avx512"}
 #: NEON is part of every 64-bit arm processor: the compiler's own vectors become NEON.
 ARM: dict[str, list[str]] = {"neon": []}
@@ -100,7 +100,8 @@ def units(sets: dict[str, list[str]]) -> list[Unit]:
     found = [Unit(name, "common", [], [("SIAFU_SOURCES", f'"{sources_digest()}"'), *built]) for name in COMMON]
     for isa, flags in sets.items():
         macros = [("SIAFU_ISA", isa), (f"SIAFU_{isa.upper()}", "1")]
-        found += [Unit(name, isa, flags, macros) for name in PER_ISA]
+        names = ["dense_rows"] if isa in RESTS_ON else PER_ISA
+        found += [Unit(name, isa, flags, macros) for name in names]
     return sorted(found, key=lambda unit: unit.name not in LONGEST)
 
 

@@ -152,7 +152,8 @@ def test_all_units_are_compiled_for_the_target_and_linked(zig, cache):
 def test_all_sets_of_x86_are_compiled(zig, cache):
     kernels.cross_compiled(Target("x86_64", "python3.12", 34), cache)
     for isa in ("scalar", "avx2", "avx512", "avx512bf16"):
-        assert len([call for call in zig.calls if f"-DSIAFU_ISA={isa} " in call]) == len(build.PER_ISA)
+        own = 1 if isa in build.RESTS_ON else len(build.PER_ISA)
+        assert len([call for call in zig.calls if f"-DSIAFU_ISA={isa} " in call]) == own
         assert len([call for call in zig.calls if f"-DSIAFU_HAS_{isa.upper()}=1 " in call]) == len(build.COMMON)
 
 

@@ -98,7 +98,7 @@ SIAFU_INLINE Scores<HP> sum(Scores<HP> x) {
   return x;
 }
 
-// Sums of NV vectors of columns (0: of fewer columns than a vector has), plain and times the slope, in registers. Those of a
+// Sums of NV vectors of columns (0: of no more columns than a vector has), plain and times the slope, in registers. Those of a
 // call with FEW columns would wait for their own last sum: there every other edge has sums of its own.
 template <class E, int NV, bool FEW>
 struct Sums {
@@ -385,8 +385,11 @@ Add for_columns(const Pass& p) {
              : p.columns <= 2 * W || MOST == 2 ? add_edges<E, MODE, MORE, HP, MOST < 2 ? 1 : 2, true>
                                                : add_edges<E, MODE, MORE, HP, MOST, true>;
   }
-  return p.columns < W        ? add_edges<E, MODE, MORE, HP, 0, false>
-         : p.columns <= W     ? add_edges<E, MODE, MORE, HP, 1, false>
+  // A vector alone that is not all of a call is rare, but of four heads: instances for other calls do it too.
+  constexpr bool OFTEN = HP == 4;
+  constexpr int ONE = PARTS_ARE_CHEAP && !OFTEN ? 0 : 1;
+  return p.columns < W        ? add_edges<E, MODE, true, HP, 0, false>
+         : p.columns <= W     ? add_edges<E, MODE, MORE || !OFTEN, HP, ONE, false>
          : p.columns <= 2 * W ? add_edges<E, MODE, MORE, HP, 2, false>
          : p.columns <= 4 * W ? add_edges<E, MODE, MORE, HP, 4, false>
                               : add_edges<E, MODE, MORE, HP, VECTORS, false>;

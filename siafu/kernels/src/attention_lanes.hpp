@@ -66,7 +66,7 @@ SIAFU_INLINE float value(Bfloat16 x) {
 
 SIAFU_INLINE void store(float* p, Floats v) { __builtin_memcpy(p, &v, sizeof v); }
 
-// The first n < W entries, then zeros; nothing behind them is touched.
+// The first n <= W entries, then zeros; nothing behind them is touched.
 template <class E>
 SIAFU_INLINE Floats load_part(const E* p, int n) {
   float v[W] = {};
@@ -75,10 +75,21 @@ SIAFU_INLINE Floats load_part(const E* p, int n) {
 }
 
 SIAFU_INLINE void store_part(float* p, Floats v, int n) {
+#if defined(SIAFU_AVX512)
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), v);
+#else
   float all[W];
   store(all, v);
   for (int i = 0; i < n; ++i) p[i] = all[i];
+#endif
 }
+
+// Whether a whole vector is as quickly read as a part of one.
+#if defined(SIAFU_AVX512)
+constexpr bool PARTS_ARE_CHEAP = true;
+#else
+constexpr bool PARTS_ARE_CHEAP = false;
+#endif
 
 #if defined(SIAFU_AVX512)
 template <>

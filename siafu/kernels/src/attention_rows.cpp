@@ -1,15 +1,6 @@
 // Attention for one instruction set: picks who adds a range's edges, merges the parts of hubs, and multiplies the two ends of
 // edges.
 #include "attention.hpp"
-
-#ifdef SIAFU_AVX512BF16
-
-namespace siafu {
-const AttentionTable attention_rows_avx512bf16 = attention_rows_avx512;  // nothing here multiplies bfloat16
-}
-
-#else
-
 #include "attention_edges.hpp"
 
 namespace siafu {
@@ -125,5 +116,3 @@ namespace siafu {
 const AttentionTable SIAFU_PASTE(attention_rows_, SIAFU_ISA) = {
     VECTORS * W, ::MAX_HEADS, rows, segment, merge, edge_dot, exp_all, log_all};
 }  // namespace siafu
-
-#endif

@@ -84,27 +84,32 @@ void add_ranges(const void* of, int64_t chunk) {
   }
 }
 
+const DenseTable& table_of(const Product& p) {
+#ifdef SIAFU_HAS_AVX512BF16
+  if (p.left_bits && isa() == avx512bf16) return dense_rows_avx512bf16;
+#endif
+  return SIAFU_PICK(dense_rows_);
+}
+
 Plan plan_multiply(const Product& p, const DenseTable& table) {
   Plan plan{};
-  plan.pair = p.left_bits ? table.pair : 1;
-  const int64_t words = quotient(p.k, plan.pair);
+  const int64_t words = quotient(p.k, table.pair);
   plan.blocks = quotient(words, STEPS);
   plan.steps = quotient(words, plan.blocks);
   plan.blocks = quotient(words, plan.steps);
   plan.rows = CHUNK_ROWS;
-  plan.left_words = p.left_bits && plan.pair == 1 ? plan.rows * plan.steps : 0;
+  plan.left_words = p.left_bits && table.pair == 1 ? plan.rows * plan.steps : 0;
   return plan;
 }
 
 Plan plan_transposed(const Product& p, const DenseTable& table) {
   Plan plan{};
-  plan.pair = p.left_bits ? table.pair : 1;
   plan.steps = TRANSPOSED_STEPS;
   const int64_t width = multiple(p.m, table.lanes), fitting = TILES_NBYTES / (4 * width) / table.group * table.group;
   const int64_t cuts = quotient(p.k, std::max(fitting, table.group));
   plan.columns = multiple(quotient(p.k, cuts), table.group);
   const int64_t ranges = std::min({RANGES, PARTIAL_NBYTES / (p.k * p.m * 4), quotient(p.n, RANGE_ROWS)});
-  plan.rows = multiple(quotient(p.n, std::max<int64_t>(ranges, 1)), plan.steps * plan.pair);
+  plan.rows = multiple(quotient(p.n, std::max<int64_t>(ranges, 1)), plan.steps * table.pair);
   plan.blocks = quotient(p.n, plan.rows);
   plan.left_words = plan.columns * plan.steps;
   plan.right_words = width * plan.steps;
@@ -117,7 +122,7 @@ Plan plan_transposed(const Product& p, const DenseTable& table) {
 using namespace siafu;
 
 SIAFU_EXPORT void siafu_matmul(const Product* p) {
-  const DenseTable& table = SIAFU_PICK(dense_rows_);
+  const DenseTable& table = table_of(*p);
   Call call{*p, table, plan_multiply(*p, table), nullptr};
   call.shared = of_call.floats(call.plan.blocks * call.plan.steps * multiple(p->m, table.lanes));
   parallel(call.plan.blocks, p->threads, pack_block, &call);
@@ -125,7 +130,7 @@ SIAFU_EXPORT void siafu_matmul(const Product* p) {
 }
 
 SIAFU_EXPORT void siafu_matmul_transposed(const Product* p) {
-  const DenseTable& table = SIAFU_PICK(dense_rows_);
+  const DenseTable& table = table_of(*p);
   Call call{*p, table, plan_transposed(*p, table), nullptr};
   const int64_t ranges = call.plan.blocks;
   if (ranges > 1) call.shared = of_call.floats(ranges * p->k * p->m);

@@ -22,7 +22,6 @@ struct Product {
 // How an operand is cut and packed. A *word* is what one lane multiplies at a step: a float, or two bfloat16 of
 // neighbours along the summed dimension, of which vdpbf16ps multiplies and adds both.
 struct Plan {
-  int64_t pair;        // numbers of the summed dimension in a word: 1 or 2
   int64_t steps;       // words of the summed dimension in a block, at most
   int64_t blocks;      // X W: blocks of k;  X^T D: ranges of rows that are summed apart
   int64_t rows;        // X W: rows in a chunk;  X^T D: rows in such a range
@@ -44,10 +43,10 @@ struct Pass {
   int32_t other_bits, threads;
 };
 
-// One instruction set's part. ``scratch`` is the thread's own, 64-byte aligned.
+// One instruction set's part; AVX512_BF16's multiplies bfloat16 alone. ``scratch`` is the thread's own, 64-byte aligned.
 struct DenseTable {
   int64_t lanes, group;  // floats in a vector; columns of X that X^T D packs together
-  int64_t pair;         // 2 if bfloat16 is multiplied as it is
+  int64_t pair;         // numbers in a word: 2 if bfloat16 is multiplied as it is
   void (*pack_weights)(const Product&, const Plan&, float* packed, int64_t block);
   void (*multiply)(const Product&, const Plan&, const float* packed, float* scratch, int64_t chunk);
   void (*multiply_transposed)(const Product&, const Plan&, float* partial, float* scratch, int64_t chunk);
@@ -58,5 +57,6 @@ struct DenseTable {
 };
 
 SIAFU_DECLARE(DenseTable, dense_rows_)
+extern const DenseTable dense_rows_avx512bf16;
 
 }  // namespace siafu

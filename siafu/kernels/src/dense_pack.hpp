@@ -6,6 +6,13 @@
 namespace siafu {
 namespace {
 
+// Numbers of the summed dimension in a word.
+#if SIAFU_AVX512BF16
+constexpr int PAIR = 2;
+#else
+constexpr int PAIR = 1;
+#endif
+
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t quotient(int64_t a, int64_t b) { return (a + b - 1) / b; }  // rounded up
 
@@ -60,28 +67,9 @@ inline typename Lanes<L>::Words rounded(typename Lanes<L>::Words w) {
   return ((nearest & ~is_nan) | ((w | 0x400000u) & is_nan)) & 0xffff0000u;
 }
 
-// Numbers as they are.
-struct Plain {
-  static constexpr int pair = 1;
-  template <int L, bool BITS>
-  static typename Lanes<L>::Words words(const char* low, const char*, int64_t valid) {
-    return load_words<L, BITS>(low, valid);
-  }
-};
-
-// Rounded to bfloat16.
-struct Rounded {
-  static constexpr int pair = 1;
-  template <int L, bool BITS>
-  static typename Lanes<L>::Words words(const char* low, const char*, int64_t valid) {
-    return rounded<L>(load_words<L, BITS>(low, valid));
-  }
-};
-
 #if SIAFU_AVX512BF16
 // Couples of bfloat16, from two rows.
 struct Coupled {
-  static constexpr int pair = 2;
   template <int L, bool BITS>
   static typename Lanes<L>::Words words(const char* low, const char* high, int64_t valid) {
     using Words = typename Lanes<L>::Words;
@@ -93,6 +81,22 @@ struct Coupled {
     return (Words)_mm512_permutexvar_epi16(_mm512_load_si512(zip), both);
   }
 };
+#else
+// Numbers as they are.
+struct Plain {
+  template <int L, bool BITS>
+  static typename Lanes<L>::Words words(const char* low, const char*, int64_t valid) {
+    return load_words<L, BITS>(low, valid);
+  }
+};
+
+// Rounded to bfloat16.
+struct Rounded {
+  template <int L, bool BITS>
+  static typename Lanes<L>::Words words(const char* low, const char*, int64_t valid) {
+    return rounded<L>(load_words<L, BITS>(low, valid));
+  }
+};
 #endif
 
 // Packs ``rows`` x ``columns`` from (row, column) on into panels [panel][step][vectors of the panel][L], each with room
@@ -101,9 +105,9 @@ template <int L, int WIDEST, class How, bool BITS>
 void pack(const Rows& from, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t steps, float* to) {
   const Panels<L, WIDEST> panels(columns);
   const int64_t width = BITS ? 2 : 4;
-  for (int64_t step = 0; step * How::pair < rows; ++step) {
-    const char* low = from.at(row + step * How::pair, column);
-    const char* high = step * How::pair + 1 < rows ? low + from.stride : nullptr;
+  for (int64_t step = 0; step * PAIR < rows; ++step) {
+    const char* low = from.at(row + step * PAIR, column);
+    const char* high = step * PAIR + 1 < rows ? low + from.stride : nullptr;
     for (int64_t panel = 0; panel < panels.count; ++panel) {
       const int64_t first = panels.first(panel), last = panels.first(panel + 1);
       float* place = to + (first * steps + step * (last - first)) * L;
@@ -114,19 +118,19 @@ void pack(const Rows& from, int64_t row, int64_t rows, int64_t column, int64_t c
   }
 }
 
-// As the plan wants it: couples of bfloat16, or one float32 a step, rounded if ``rounds``.
+// As the instruction set wants it: couples of bfloat16, or one float32 a step, rounded if ``rounds``.
 template <int L, int WIDEST>
 void pack(const Rows& from, int64_t row, int64_t rows, int64_t column, int64_t columns, const Plan& plan, bool rounds,
           float* to) {
   const int64_t steps = plan.steps;
 #if SIAFU_AVX512BF16
-  if (plan.pair == 2)
-    return from.bits ? pack<L, WIDEST, Coupled, true>(from, row, rows, column, columns, steps, to)
-                     : pack<L, WIDEST, Coupled, false>(from, row, rows, column, columns, steps, to);
-#endif
+  from.bits ? pack<L, WIDEST, Coupled, true>(from, row, rows, column, columns, steps, to)
+            : pack<L, WIDEST, Coupled, false>(from, row, rows, column, columns, steps, to);
+#else
   if (from.bits) return pack<L, WIDEST, Plain, true>(from, row, rows, column, columns, steps, to);
   if (rounds) return pack<L, WIDEST, Rounded, false>(from, row, rows, column, columns, steps, to);
   pack<L, WIDEST, Plain, false>(from, row, rows, column, columns, steps, to);
+#endif
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 // is summed in an order that depends on the shapes alone.
 #include "dense.hpp"
 #include "dense_pack.hpp"
-#include "dense_passes.hpp"
 #include "fused.hpp"
 #include "lanes.hpp"
+#if !SIAFU_AVX512BF16
+#include "dense_passes.hpp"
+#endif
 
 namespace siafu {
 namespace {
@@ -19,12 +21,6 @@ constexpr int ROWS = 4;
 #endif
 // Columns of X that are packed together: a vector's, of which a tile takes a part.
 constexpr int GROUP = LANES > ROWS ? LANES : ROWS;
-#if SIAFU_AVX512BF16
-constexpr int PAIR = 2;
-#else
-constexpr int PAIR = 1;
-#endif
-
 using RightPanels = Panels<LANES, PANEL>;
 
 // --- a tile ----------------------------------------------------------------------------------------------------------
@@ -42,17 +38,15 @@ struct Tile {
   const float* bias;  // from the tile's first column on, or null
 };
 
-struct Number {};  // a word is a float
-struct Couple {};  // a word is two bfloat16
-
-inline Floats multiply_add(Floats sum, float word, Floats other, Number) { return fused(other, word - Floats{}, sum); }
-
+// A word is a float, or two bfloat16.
+inline Floats multiply_add(Floats sum, float word, Floats other) {
 #if SIAFU_AVX512BF16
-inline Floats multiply_add(Floats sum, float word, Floats other, Couple) {
   const __m512bh both = (__m512bh)_mm512_set1_ps(word);
   return (Floats)_mm512_dpbf16_ps((__m512)sum, both, (__m512bh)other);
-}
+#else
+  return fused(other, word - Floats{}, sum);
 #endif
+}
 
 template <int V>
 inline __attribute__((always_inline)) void store_tile_row(const Tile& t, int64_t r, const Floats* sums) {
@@ -67,7 +61,7 @@ inline __attribute__((always_inline)) void store_tile_row(const Tile& t, int64_t
   }
 }
 
-template <class Word, bool PACKED, int V>
+template <bool PACKED, int V>
 void tile(const Tile& t) {
   const char* left[ROWS];
   for (int r = 0; r < ROWS; ++r) left[r] = t.left + (PACKED ? r * 4 : least(r, t.rows - 1) * t.left_stride);
@@ -83,7 +77,7 @@ void tile(const Tile& t) {
     for (int r = 0; r < ROWS; ++r) {
       const float word = *(const float*)(left[r] + (PACKED ? s * GROUP * 4 : s * 4));
 #pragma GCC unroll 8
-      for (int v = 0; v < V; ++v) sums[r][v] = multiply_add(sums[r][v], word, other[v], Word());
+      for (int v = 0; v < V; ++v) sums[r][v] = multiply_add(sums[r][v], word, other[v]);
     }
   }
   if (t.odd)
@@ -93,26 +87,18 @@ void tile(const Tile& t) {
       float word;
       __builtin_memcpy(&word, &half, 4);
 #pragma GCC unroll 8
-      for (int v = 0; v < V; ++v) sums[r][v] = multiply_add(sums[r][v], word, right[v], Word());
+      for (int v = 0; v < V; ++v) sums[r][v] = multiply_add(sums[r][v], word, right[v]);
     }
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r)
     if (r < t.rows) store_tile_row<V>(t, r, sums[r]);
 }
 
-template <class Word, bool PACKED>
-inline void tile_of(int64_t vectors, const Tile& t) {
-  if (vectors == 3) return tile<Word, PACKED, 3>(t);
-  if (vectors == 2) return tile<Word, PACKED, 2>(t);
-  tile<Word, PACKED, 1>(t);
-}
-
 template <bool PACKED>
-inline void run_tile(int64_t pair, int64_t vectors, const Tile& t) {
-#if SIAFU_AVX512BF16
-  if (pair == 2) return tile_of<Couple, PACKED>(vectors, t);
-#endif
-  tile_of<Number, PACKED>(vectors, t);
+inline void run_tile(int64_t vectors, const Tile& t) {
+  if (vectors == 3) return tile<PACKED, 3>(t);
+  if (vectors == 2) return tile<PACKED, 2>(t);
+  tile<PACKED, 1>(t);
 }
 
 // --- X W -------------------------------------------------------------------------------------------------------------
@@ -122,8 +108,8 @@ struct Block {
   int64_t from, size;
 
   Block(const Product& p, const Plan& plan, int64_t block) {
-    from = block * plan.steps * plan.pair;
-    size = least(plan.steps * plan.pair, p.k - from);
+    from = block * plan.steps * PAIR;
+    size = least(plan.steps * PAIR, p.k - from);
   }
 };
 
@@ -154,7 +140,7 @@ inline void prefetch_rows(const char* first, int64_t stride, int64_t rows, int64
 
 void multiply(const Product& p, const Plan& plan, const float* packed, float* scratch, int64_t chunk) {
   const int64_t first = chunk * plan.rows, rows = least(plan.rows, p.n - first);
-  const bool widens = p.left_bits && plan.pair == 1;
+  const bool widens = p.left_bits && PAIR == 1;
   const Rows X{p.left, p.left_stride, p.left_bits != 0};
   const RightPanels panels(p.m);
   Tile t;
@@ -163,8 +149,8 @@ void multiply(const Product& p, const Plan& plan, const float* packed, float* sc
     const Block k(p, plan, block);
     if (widens) widen(X, first, rows, k, plan.steps, scratch);
     t.left_stride = widens ? plan.steps * 4 : p.left_stride;
-    t.steps = k.size / plan.pair;
-    t.odd = k.size % plan.pair;
+    t.steps = k.size / PAIR;
+    t.odd = k.size % PAIR;
     t.add = p.add || block > 0;
     const bool last = block == plan.blocks - 1;
     t.relu = p.relu && last;
@@ -180,7 +166,7 @@ void multiply(const Product& p, const Plan& plan, const float* packed, float* sc
         t.out = p.out + (first + r) * p.out_stride + column * 4;
         if (panel == 0 && !widens && r + ROWS < rows)
           prefetch_rows(t.left + ROWS * X.stride, X.stride, least(ROWS, rows - r - ROWS), t.steps * 4);
-        run_tile<false>(plan.pair, vectors, t);
+        run_tile<false>(vectors, t);
       }
     }
   }
@@ -207,7 +193,7 @@ struct Ahead {
 void multiply_transposed(const Product& p, const Plan& plan, float* partial, float* scratch, int64_t chunk) {
   const int64_t range = chunk % plan.blocks, column = chunk / plan.blocks * plan.columns;
   const int64_t columns = least(plan.columns, p.k - column);
-  const int64_t start = range * plan.rows, stop = least(start + plan.rows, p.n), size = plan.steps * plan.pair;
+  const int64_t start = range * plan.rows, stop = least(start + plan.rows, p.n), size = plan.steps * PAIR;
   const Rows X{p.left, p.left_stride, p.left_bits != 0}, D{p.right, p.right_stride, p.right_bits != 0};
   const RightPanels panels(p.m);
   char* out = partial ? (char*)(partial + range * p.k * p.m) : p.out;
@@ -222,7 +208,7 @@ void multiply_transposed(const Product& p, const Plan& plan, float* partial, flo
     pack<GROUP, 1>(X, row, rows, column, columns, plan, false, left);
     pack<LANES, PANEL>(D, row, rows, 0, p.m, plan, p.left_bits != 0, right);
     ahead.row = row + size, ahead.stop = least(ahead.row + size, stop);
-    t.steps = quotient(rows, plan.pair);
+    t.steps = quotient(rows, PAIR);
     t.add = row > start || (!partial && p.add);
     for (int64_t panel = 0; panel < panels.count; ++panel) {
       const int64_t from = panels.first(panel), vectors = panels.first(panel + 1) - from;
@@ -233,7 +219,7 @@ void multiply_transposed(const Product& p, const Plan& plan, float* partial, flo
         t.left = (const char*)(left + c / GROUP * GROUP * plan.steps + c % GROUP);
         t.out = out + (column + c) * t.out_stride + from * LANES * 4;
         ahead.fetch();
-        run_tile<true>(plan.pair, vectors, t);
+        run_tile<true>(vectors, t);
       }
     }
   }
@@ -242,7 +228,10 @@ void multiply_transposed(const Product& p, const Plan& plan, float* partial, flo
 }  // namespace
 
 extern const DenseTable SIAFU_PASTE(dense_rows_, SIAFU_ISA) = {
-    LANES, GROUP, PAIR, pack_weights, multiply, multiply_transposed, relu, relu_backward, cross_entropy, column_sums,
+    LANES, GROUP, PAIR, pack_weights, multiply, multiply_transposed,
+#if !SIAFU_AVX512BF16
+    relu, relu_backward, cross_entropy, column_sums,
+#endif
 };
 
 }  // namespace siafu

@@ -67,13 +67,12 @@ struct Shared {
     return source.rows + column / source.tile * source.tile_bytes + column % source.tile * bytes;
   }
 
-  const StripKernel& kernel(const Strip& s) const {
+  StripKernel kernel(const Strip& s) const {
     if (!g.padded && s.count < kernels.lanes) return kernels.narrow;
     const int64_t bytes = s.vectors * kernels.lanes * value_bytes(g.type);
     const bool overlaps = s.last != (s.vectors - 1) * kernels.lanes;  // the last vector begins inside the one before
     if (!g.weight && !overlaps && s.vectors <= 4 && s.base_bytes == bytes) {
-      const StripKernel& packed = kernels.packed[s.vectors - 1];
-      if (packed.rows) return packed;
+      if (const StripKernel packed = kernels.packed[s.vectors - 1]) return packed;
     }
     return kernels.strips[g.weight != nullptr][s.vectors - 1];
   }
@@ -101,10 +100,18 @@ struct Shared {
       const Strip& s = strips[i];
       int64_t last = end;  // from here on there are too few edges to fetch ahead
       while (last > row && g.indptr[last] + s.prefetch + GROUP > g.num_edges) --last;
-      kernel(s).rows(g, s, row, last);
-      if (last < end) kernel(s).rows(g, without_prefetch(s), last, end);
+      kernel(s)(g, s, row, last, hubs_from(row));
+      if (last < end) kernel(s)(g, without_prefetch(s), last, end, hubs_from(last));
     }
   }
+
+  // Of the first hub at or behind the row.
+  const char* hubs_from(int64_t row) const {
+    const auto hub = std::lower_bound(hubs.begin(), hubs.end(), row) - hubs.begin();
+    return hub_sums.data() + hub * g.width * sum_bytes();
+  }
+
+  int64_t sum_bytes() const { return g.type == float64 ? 8 : 4; }
 
   static Strip without_prefetch(Strip s) {
     s.prefetch = 0;
@@ -115,6 +122,7 @@ struct Shared {
   const TypeKernels& kernels;
   std::vector<Strip> strips;
   std::vector<int64_t> hubs;
+  std::vector<char> hub_sums;  // [hubs, width]
   int64_t cost = 0, chunk_cost = 0, chunks = 0;
   mutable std::atomic<bool> wild{false};  // the edges lead anywhere: what was summed is not all
   bool tiled;  // all rows of one strip before those of the next, so that a tile stays in the cache
@@ -127,73 +135,65 @@ void work_on_rows(const void* call, int64_t number) {
   shared.rows_of(number % shared.chunks, strip, strip + 1);
 }
 
-// --- hubs: the threads share them, a segment each -------------------------------------------------------------------------
+// --- hubs: before other rows, for the threads share them, a segment each ------------------------------------------------
 
 struct Hubs {
-  Hubs(const Shared& gather) : shared(gather), segments(1, 0) {
+  explicit Hubs(Shared& gather) : shared(gather), segments(1, 0) {
+    const auto row_bytes = static_cast<size_t>(shared.g.width * shared.sum_bytes());
     for (const int64_t row : shared.hubs) {
       const int64_t edges = shared.g.indptr[row + 1] - shared.g.indptr[row];
       segments.push_back(segments.back() + (edges + SEGMENT - 1) / SEGMENT);
     }
-    sums_bytes = MAX_VECTORS * shared.kernels.lanes * (shared.g.type == float64 ? 8 : 4);
-    sums.resize(static_cast<size_t>(segments.back() * sums_bytes));
+    sums.resize(static_cast<size_t>(segments.back()) * row_bytes);
+    shared.hub_sums.resize(shared.hubs.size() * row_bytes);
   }
 
-  const Shared& shared;
-  const Strip* strip = nullptr;
+  Shared& shared;
   std::vector<int64_t> segments;  // [hubs + 1], the first segment of each hub
-  int64_t sums_bytes;
-  std::vector<char> sums;  // [segments, MAX_VECTORS vectors]
+  std::vector<char> sums;         // [segments, width]
 };
 
+// A segment is summed as a row of its own.
 void sum_segment(const void* call, int64_t number) {
   const Hubs& hubs = *static_cast<const Hubs*>(call);
   const Gather& g = hubs.shared.g;
   const auto after = std::upper_bound(hubs.segments.begin(), hubs.segments.end(), number);
   const int64_t row = hubs.shared.hubs[static_cast<size_t>(after - hubs.segments.begin() - 1)];
   const int64_t first = g.indptr[row] + (number - *(after - 1)) * SEGMENT;
-  const int64_t end = std::min(first + SEGMENT, g.indptr[row + 1]);
-  const bool fetched = end + hubs.strip->prefetch + GROUP <= g.num_edges;
-  const Strip strip = fetched ? *hubs.strip : Shared::without_prefetch(*hubs.strip);
-  char* sums = const_cast<char*>(hubs.sums.data()) + number * hubs.sums_bytes;  // each segment its own
-  hubs.shared.kernel(strip).segment(g, strip, first, end, sums);
+  const int64_t ends[] = {first, std::min(first + SEGMENT, g.indptr[row + 1])};
+  if (!columns_inside(g.indices, ends[0], ends[1], g.num_columns)) {
+    hubs.shared.wild = true;
+    return;
+  }
+  Gather segment = g;
+  segment.indptr = ends, segment.start = 0, segment.stop = 1;
+  segment.scale = segment.bias = segment.add = nullptr, segment.add_self = segment.relu = 0;
+  segment.out = const_cast<char*>(hubs.sums.data()) + number * g.width * hubs.shared.sum_bytes();  // each its own
+  for (const Strip& s : hubs.shared.strips) {
+    const bool fetched = ends[1] + s.prefetch + GROUP <= g.num_edges;
+    hubs.shared.kernel(s)(segment, fetched ? s : Shared::without_prefetch(s), 0, 1, nullptr);
+  }
+}
+
+template <class Sum>
+void add_segments(const Hubs& hubs, int64_t hub) {
+  const int64_t width = hubs.shared.g.width;
+  Sum* out = reinterpret_cast<Sum*>(hubs.shared.hub_sums.data()) + hub * width;
+  for (int64_t i = hubs.segments[static_cast<size_t>(hub)]; i < hubs.segments[static_cast<size_t>(hub) + 1]; ++i) {
+    const Sum* part = reinterpret_cast<const Sum*>(hubs.sums.data()) + i * width;
+    for (int64_t j = 0; j < width; ++j) out[j] += part[j];
+  }
 }
 
 void finish_hub(const void* call, int64_t number) {
   const Hubs& hubs = *static_cast<const Hubs*>(call);
-  const int64_t first = hubs.segments[static_cast<size_t>(number)], end = hubs.segments[static_cast<size_t>(number) + 1];
-  hubs.shared.kernel(*hubs.strip)
-      .finish(hubs.shared.g, *hubs.strip, hubs.shared.hubs[static_cast<size_t>(number)],
-              hubs.sums.data() + first * hubs.sums_bytes, end - first);
+  hubs.shared.g.type == float64 ? add_segments<double>(hubs, number) : add_segments<float>(hubs, number);
 }
 
-void gather_hubs(const Shared& shared) {
-  Hubs hubs(shared);
-  for (const Strip& strip : shared.strips) {
-    hubs.strip = &strip;
-    parallel(hubs.segments.back(), shared.g.threads, sum_segment, &hubs);
-    parallel(static_cast<int64_t>(shared.hubs.size()), shared.g.threads, finish_hub, &hubs);
-  }
-}
-
-// --- the limit ------------------------------------------------------------------------------------------------------------
-
-struct Reading {
-  const Shared& shared;
-  int64_t chunks;
-  float* totals;  // [chunks]
-};
-
-void read_chunk(const void* call, int64_t number) {
-  const Reading& reading = *static_cast<const Reading*>(call);
-  const Shared& shared = reading.shared;
-  const int64_t strip = shared.tiled ? number / reading.chunks : 0, first = number % reading.chunks * MAX_CHUNK;
-  const int64_t end = std::min(first + MAX_CHUNK, shared.g.num_edges);
-  const int64_t end_strip = shared.tiled ? strip + 1 : static_cast<int64_t>(shared.strips.size());
-  for (int64_t i = strip; i < end_strip; ++i) {
-    const Strip& s = shared.strips[static_cast<size_t>(i)];
-    reading.totals[number] += shared.kernel(s).drain(s, shared.g.indices, first, end, shared.g.num_edges);
-  }
+void gather_hubs(Shared& shared) {
+  const Hubs hubs(shared);
+  parallel(hubs.segments.back(), shared.g.threads, sum_segment, &hubs);
+  parallel(static_cast<int64_t>(shared.hubs.size()), shared.g.threads, finish_hub, &hubs);
 }
 
 }  // namespace
@@ -201,23 +201,9 @@ void read_chunk(const void* call, int64_t number) {
 
 // Not 0: the edges lead anywhere but to rows, and `out` holds nothing of use.
 SIAFU_EXPORT int siafu_gather(const siafu::Gather* gather) {
-  const siafu::Shared shared(*gather);
+  siafu::Shared shared(*gather);
+  if (!shared.hubs.empty()) siafu::gather_hubs(shared);
   const int64_t items = shared.chunks * (shared.tiled ? static_cast<int64_t>(shared.strips.size()) : 1);
   siafu::parallel(items, gather->threads, siafu::work_on_rows, &shared);
-  if (!shared.hubs.empty() && !shared.wild) siafu::gather_hubs(shared);
   return shared.wild;
-}
-
-// Reads the rows that a gather reads, in its order, and sums them in registers: no row ends, nothing is written.
-// Takes of the gather: indices, num_edges, base, width, type, padded, threads, prefetch.
-SIAFU_EXPORT float siafu_read_rows(const siafu::Gather* gather) {
-  const siafu::Shared shared(*gather);
-  const int64_t chunks = (gather->num_edges + siafu::MAX_CHUNK - 1) / siafu::MAX_CHUNK;
-  const int64_t items = chunks * (shared.tiled ? static_cast<int64_t>(shared.strips.size()) : 1);
-  std::vector<float> totals(static_cast<size_t>(items));
-  const siafu::Reading reading{shared, chunks, totals.data()};
-  siafu::parallel(items, gather->threads, siafu::read_chunk, &reading);
-  float total = 0;
-  for (const float part : totals) total += part;
-  return total;
 }

@@ -54,15 +54,8 @@ constexpr int64_t HUB = 16384, SEGMENT = 8192;
 
 inline bool is_hub(const int64_t* indptr, int64_t row) { return indptr[row + 1] - indptr[row] > HUB; }
 
-struct StripKernel {
-  void (*rows)(const Gather&, const Strip&, int64_t row, int64_t end);  // sums and finishes all but hubs
-  // Sums edges first..end into sums, MAX_VECTORS vectors.
-  void (*segment)(const Gather&, const Strip&, int64_t first, int64_t end, void* sums);
-  // Adds up the segments of a hub, one after the other, and finishes its row.
-  void (*finish)(const Gather&, const Strip&, int64_t row, const void* sums, int64_t segments);
-  // Sums rows in registers and forgets them: what `limits` measures.
-  float (*drain)(const Strip&, const int32_t* indices, int64_t first, int64_t end, int64_t num_edges);
-};
+// Sums and finishes the columns of a strip in rows first..end. hubs: sums [hubs among them, width] that are there already.
+using StripKernel = void (*)(const Gather&, const Strip&, int64_t first, int64_t end, const void* hubs);
 
 struct TypeKernels {
   int64_t lanes;        // values in a vector

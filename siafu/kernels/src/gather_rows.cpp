@@ -4,7 +4,7 @@
 
 #include "fused.hpp"
 
-#if defined(SIAFU_AVX512) || defined(SIAFU_AVX512BF16)
+#if defined(SIAFU_AVX512)
 #define SIAFU_WIDE 1
 #include <immintrin.h>
 #elif defined(SIAFU_AVX2)
@@ -264,6 +264,8 @@ struct Kernel {
     C sums = C::zero();
     for (; edge + GROUP <= end; edge += GROUP) group<GROUP>(g, s, edge, GROUP, sums);
     if (edge < end) group<0>(g, s, edge, end - edge, sums);
+    if constexpr (PAIRS)
+      for (int k = 0; k < VECTORS; k += 2) interleave(sums.v[k], sums.v[k + 1]);
     return sums;
   }
 
@@ -299,64 +301,23 @@ struct Kernel {
     }
   }
 
-  static void finish_row(const Gather& g, const Strip& s, int64_t row, C sums) {
-    if constexpr (PAIRS)
-      for (int k = 0; k < VECTORS; k += 2) interleave(sums.v[k], sums.v[k + 1]);
-    if (g.add_self)
-      for (int k = 0; k < VECTORS; ++k) sums.v[k] += load(s.base + row * s.base_bytes, k, s);
-    if (g.scale) sums *= static_cast<const Sum*>(g.scale)[row];
-    if (g.add) sums += C::load_sums(static_cast<const Sum*>(g.add) + (row - g.start) * g.add_stride + s.first, s);
-    if (g.bias) sums += C::load_sums(static_cast<const Sum*>(g.bias) + s.first, s);
-    if (g.relu) sums.clip();
-    sums.store(static_cast<Sum*>(g.out) + (row - g.start) * g.out_stride + s.first, s);
-  }
-
-  static void rows(const Gather& g, const Strip& s, int64_t row, int64_t end) {
+  static void rows(const Gather& g, const Strip& s, int64_t row, int64_t end, const void* hubs) {
+    const Sum* hub = static_cast<const Sum*>(hubs) + s.first;
     for (; row < end; ++row) {
-      if (siafu::is_hub(g.indptr, row)) continue;
-      const int64_t edge = g.indptr[row], row_end = g.indptr[row + 1];
-      finish_row(g, s, row, sum(g, s, edge, row_end));
+      C sums;
+      if (siafu::is_hub(g.indptr, row))
+        sums = C::load_sums(hub, s), hub += g.width;
+      else
+        sums = sum(g, s, g.indptr[row], g.indptr[row + 1]);
+      if (g.add_self)
+        for (int k = 0; k < VECTORS; ++k) sums.v[k] += load(s.base + row * s.base_bytes, k, s);
+      if (g.scale) sums *= static_cast<const Sum*>(g.scale)[row];
+      if (g.add) sums += C::load_sums(static_cast<const Sum*>(g.add) + (row - g.start) * g.add_stride + s.first, s);
+      if (g.bias) sums += C::load_sums(static_cast<const Sum*>(g.bias) + s.first, s);
+      if (g.relu) sums.clip();
+      sums.store(static_cast<Sum*>(g.out) + (row - g.start) * g.out_stride + s.first, s);
     }
   }
-
-  static void segment(const Gather& g, const Strip& s, int64_t edge, int64_t end, void* to) {
-    const C sums = sum(g, s, edge, end);
-    __builtin_memcpy(to, &sums, sizeof sums);
-  }
-
-  static void finish(const Gather& g, const Strip& s, int64_t row, const void* from, int64_t segments) {
-    C sums = C::zero();
-    for (int64_t i = 0; i < segments; ++i) {
-      C part;
-      __builtin_memcpy(&part, static_cast<const char*>(from) + i * siafu::MAX_VECTORS * BYTES, sizeof part);
-      sums += part;
-    }
-    finish_row(g, s, row, sums);
-  }
-
-  static float drain(const Strip& s, const int32_t* indices, int64_t edge, int64_t end, int64_t num_edges) {
-    C sums = C::zero();
-    const int64_t ahead = s.prefetch, fetched = num_edges - ahead - GROUP;
-    const int64_t row_bytes = base_bytes(s);
-    for (; edge + GROUP <= end; edge += GROUP) {
-      if (ahead && edge < fetched)
-        for (int i = 0; i < GROUP; ++i) fetch(s, indices[edge + ahead + i]);
-      const char* row[GROUP];
-      for (int i = 0; i < GROUP; ++i) row[i] = s.base + indices[edge + i] * row_bytes;
-      for (int k = 0; k < VECTORS; k += PAIRS ? 2 : 1) {
-        Vector x[GROUP], y[GROUP];
-        for (int i = 0; i < GROUP; ++i) load(row[i], k, s, x[i], y[i]);
-        sums.v[k] += (x[0] + x[1]) + (x[2] + x[3]);
-        if (PAIRS) sums.v[k + 1] += (y[0] + y[1]) + (y[2] + y[3]);
-      }
-    }
-    float total = 0;
-    for (int k = 0; k < VECTORS; ++k)
-      for (int lane = 0; lane < C::WIDTH; ++lane) total += static_cast<float>(sums.v[k][lane]);
-    return total;
-  }
-
-  static constexpr StripKernel table() { return {rows, segment, finish, WEIGHTED == YES ? nullptr : drain}; }
 };
 
 }  // namespace
@@ -364,7 +325,7 @@ struct Kernel {
 // --- what gather.cpp picks from ---------------------------------------------------------------------------------------
 
 // Rows of float32 and bfloat16 are what training gathers, most often without weights.
-#define SIAFU_KERNEL(Row, vectors, weighted, layout) Kernel<Row, vectors, false, weighted, layout>::table()
+#define SIAFU_KERNEL(Row, vectors, weighted, layout) Kernel<Row, vectors, false, weighted, layout>::rows
 #define SIAFU_FEW(Row, weighted)                                                        \
   SIAFU_KERNEL(Row, 1, weighted, ANY), SIAFU_KERNEL(Row, 2, weighted, ANY),             \
       SIAFU_KERNEL(Row, 3, weighted, ANY), SIAFU_KERNEL(Row, 4, weighted, ANY)
@@ -380,7 +341,7 @@ struct Kernel {
 #define SIAFU_TRAINED(Row)                                                              \
   {                                                                                     \
     lanes<Row>(), 8, {{SIAFU_MANY(Row, NO)}, {SIAFU_MANY(Row, YES)}},                   \
-        Kernel<Row, 1, true, MAYBE, ANY>::table(), SIAFU_PACKED(Row)                    \
+        Kernel<Row, 1, true, MAYBE, ANY>::rows, SIAFU_PACKED(Row)                       \
   }
 #if defined(SIAFU_SCALAR)  // processors of before 2013: not worth the time that compiling takes
 #undef SIAFU_TRAINED
@@ -389,14 +350,11 @@ struct Kernel {
 #define SIAFU_OTHER(Row)                                                                \
   {                                                                                     \
     lanes<Row>(), 4, {{SIAFU_FEW(Row, MAYBE)}, {SIAFU_FEW(Row, MAYBE)}},                \
-        Kernel<Row, 1, true, MAYBE, ANY>::table(), {}                                   \
+        Kernel<Row, 1, true, MAYBE, ANY>::rows, {}                                      \
   }
 
 namespace siafu {
 
-#if defined(SIAFU_AVX512BF16)  // nothing here that AVX-512 alone does not do
-extern const GatherRows gather_rows_avx512bf16 = gather_rows_avx512;
-#else
 extern const GatherRows SIAFU_PASTE(gather_rows_, SIAFU_ISA) = {{
     SIAFU_TRAINED(Float32),
     SIAFU_OTHER(Float64),
@@ -404,6 +362,5 @@ extern const GatherRows SIAFU_PASTE(gather_rows_, SIAFU_ISA) = {{
     SIAFU_OTHER(Float16),
     SIAFU_OTHER(UInt8),
 }};
-#endif
 
 }  // namespace siafu
