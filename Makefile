@@ -95,38 +95,43 @@ BUILT_FROM := pyproject.toml setup.py siafu/kernels/build.py $(wildcard siafu/ke
 # Whether a C++ compiler was found: without one, all works, but slowly.
 KERNEL := $(BIN)/python -c 'from run_coordinator.doctor import compiled_kernels as k; print(f"  {k().what}: {k().found}")'
 
-# pip says nothing for a minute (-q) or far too much (-v): of its output, each step as it begins, and what setup.py says of
-# the kernels. All of it is in $(VENV)/pip.log; a failure shows the end of that.
+# pip says nothing for a minute (-q) or far too much (-v): of its output, each step as it begins, and what is said of the
+# kernels. All of it is in $(VENV)/pip.log; a failure shows the end of that.
 # sed -u, because awk may wait for 4 KB of input.
 SHOW := sed -u -n -E -e '/\.metadata/d' -e 's/^ *(Downloading|Using cached|siafu:) /  \1 /p' \
              -e 's/.*Installing build dependencies: started/  preparing the build/p' \
              -e 's/.*Preparing editable metadata.*: started/  finding packages/p' \
              -e 's/^Installing collected.*/  installing/p'
 # Bytecode is made of what is imported, then: of all of SciPy and scikit-learn it would take half of pip's time.
-# The kernels are compiled while pip fetches and installs: its own build leaves them out.
-INSTALL = set -o pipefail; { \
-	  $(PIP) -q $(BUILD_NEEDS) && { $(BIN)/python setup.py -q build_ext --inplace & trap "kill $$! 2> /dev/null" EXIT; } && \
+# The kernels are compiled meanwhile: pip's own build leaves them out. A venv has its pip last. $(1): what is installed;
+# $(2): commands before it.
+INSTALL = mkdir -p $(VENV); set -o pipefail; { \
+	  $(HOST) -I siafu/kernels/build.py & trap "kill $$! 2> /dev/null" EXIT; \
+	  { [ -x $(BIN)/pip ] || $(HOST) -m venv $(VENV); } && { $(2) $(PIP) -q $(BUILD_NEEDS); } && \
 	  SIAFU_LIBRARY=none $(PIP) -v --no-compile --no-build-isolation -e $(1) && wait; \
 	} 2>&1 | tee $(VENV)/pip.log | $(SHOW) || { tail -n 40 $(VENV)/pip.log >&2; exit 1; }
 BUILD_NEEDS := $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml | tr -d ',')
+HOST = $(if $(wildcard $(BIN)/pip),$(BIN)/python,$(PYTHON))
 
-$(VENV)/bin/python:
-	@command -v $(PYTHON) > /dev/null || { echo "make: $(PYTHON) is not installed; siafu needs Python 3.10 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	  echo "make: $(PYTHON) is $$($(PYTHON) --version 2>&1); siafu needs Python 3.10 or newer: make PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+define PYTHON_IS_THERE
+@command -v $(HOST) > /dev/null || { echo "make: $(HOST) is not installed; siafu needs Python 3.10 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
+@$(HOST) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+  echo "make: $(HOST) is $$($(HOST) --version 2>&1); siafu needs Python 3.10 or newer: make PYTHON=python3.12" >&2; exit 1; }
+endef
 
-$(VENV)/.setup: $(BUILT_FROM) | $(VENV)/bin/python
+$(VENV)/.setup: $(BUILT_FROM)
+	$(PYTHON_IS_THERE)
 	@echo "installing siafu into $(VENV)"
 	@$(call INSTALL,.)
 	@$(KERNEL)
 	@touch $@
 
 # The tests compare with torch. Its CPU build spares 3 GB of CUDA; uv knows where that is.
-$(VENV)/.setup-dev: $(BUILT_FROM) | $(VENV)/bin/python
+TORCH_FOR_CPUS = $(PIP) -q uv && $(BIN)/uv pip install -q --python $(BIN)/python --torch-backend cpu --no-deps $(TORCH) 2> /dev/null \
+	  || echo "siafu: uv finds no torch for CPUs here: pip chooses one, perhaps with CUDA";
+$(VENV)/.setup-dev: $(BUILT_FROM)
+	$(PYTHON_IS_THERE)
 	@echo "installing siafu and its development tools into $(VENV)"
-	@$(PIP) -q uv && $(BIN)/uv pip install -q --python $(BIN)/python --torch-backend cpu --no-deps $(TORCH) 2> /dev/null \
-	  || echo "  uv finds no torch for CPUs here: pip chooses one, perhaps with CUDA"
-	@export SIAFU_ISAS=all; $(call INSTALL,'.[dev]')
+	@export SIAFU_ISAS=all; $(call INSTALL,'.[dev]',$(TORCH_FOR_CPUS))
 	@$(KERNEL)
 	@touch $@ $(VENV)/.setup

@@ -1,13 +1,28 @@
-"""How the kernels are compiled: sources, instruction sets, flags and macros, for
-``setup.py`` and for ``infra.kernels``.
+"""How the kernels are compiled: sources, instruction sets, flags and macros, and by which compiler; for ``setup.py``
+and for ``infra.kernels``.
 
-Only this file says it. ``setup.py`` reads it by its path, before siafu can be imported: it
-imports nothing of ours and no package.
+    python -I siafu/kernels/build.py      compiles them in a checkout, before anything is installed (the Makefile)
+
+Only this file says it. ``setup.py`` reads it by its path, before siafu can be imported: it imports nothing of ours and
+no package. SIAFU_ISAS in the environment: ``all`` instruction sets, or ``native``: this machine's best alone, in a
+third of the time. CXX, CXXFLAGS and LDFLAGS are heeded.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import os
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,7 +114,8 @@ def units(sets: dict[str, list[str]]) -> list[Unit]:
     built = [(f"SIAFU_HAS_{isa.upper()}", "1") for isa in sets]
     found = [Unit(name, "common", [], [("SIAFU_SOURCES", f'"{sources_digest()}"'), *built]) for name in COMMON]
     for isa, flags in sets.items():
-        macros = [("SIAFU_ISA", isa), (f"SIAFU_{isa.upper()}", "1")]
+        has = "avx512" if flags == _AVX512 else isa  # whose place it may take
+        macros = [("SIAFU_ISA", isa), (f"SIAFU_{has.upper()}", "1")]
         names = ["dense_rows"] if isa in RESTS_ON else PER_ISA
         found += [Unit(name, isa, flags, macros) for name in names]
     return sorted(found, key=lambda unit: unit.name not in LONGEST)
@@ -112,3 +128,154 @@ def sources_digest() -> str:
     for file in sorted(FOLDER.glob("*.[ch]pp")):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+# --- compiling --------------------------------------------------------------------------------------------------------
+
+IN_TREE = FOLDER.with_name("_native.so")  # where a checkout has it
+SAY_EVERY_S = 5.0
+
+
+class CompileError(Exception):
+    """With the compiler's first error, or that there is none."""
+
+
+class Compiler(NamedTuple):
+    """A C++ compiler: the command, and what it gets besides FLAGS."""
+
+    command: Sequence[str]
+    flags: Sequence[str] = ("-fPIC",)
+    link: Sequence[str] = ("-shared",)
+    environment: Mapping[str, str] | None = None
+    timeout_s: float | None = None
+
+    @classmethod
+    def of_this_machine(cls) -> Compiler:
+        """CXX, or the first that is installed. CompileError without one."""
+        there = [name for name in ("c++", "g++", "clang++") if shutil.which(name)]
+        command = shlex.split(os.environ.get("CXX", "")) or there[:1]
+        if not command:
+            raise CompileError("there is no C++ compiler: g++ or clang++")
+        flags, link = (shlex.split(os.environ.get(name, "")) for name in ("CXXFLAGS", "LDFLAGS"))
+        return cls(command, ("-fPIC", *flags), ("-fPIC", "-shared", *flags, *link))
+
+    def run(self, *words: str) -> None:
+        """In the folder of the sources, so that no path gets into what is made."""
+        try:
+            ended = subprocess.run(
+                [*self.command, *words],
+                cwd=FOLDER,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                timeout=self.timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise CompileError(f"{words[-3]} is not compiled after {self.timeout_s:g} s") from None
+        except OSError as error:
+            raise CompileError(f"{self.command[0]}: {error.strerror}") from None
+        if ended.returncode:
+            lines = ended.stderr.strip().splitlines() or ["no output"]
+            raise CompileError(next((line for line in lines if "error:" in line), lines[-1])[:300])
+
+    def knows(self, flag: str) -> bool:
+        try:
+            self.run(flag, "-fsyntax-only", "-x", "c++", os.devnull)
+        except CompileError:
+            return False
+        return True
+
+    def library(self, units: Sequence[Unit], out: Path, jobs: int, *, says: bool = False) -> None:
+        """Of these units, at ``out``: by ``jobs`` processes, in a folder beside it; a process that has an older one
+        mapped keeps it. says: how many are compiled, every few seconds. CompileError."""
+        with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=".draft-") as folder:
+            draft = Path(folder)
+            with ThreadPoolExecutor(jobs) as pool:  # the compiler is a process of its own
+                compiling = [pool.submit(self._object, unit, draft) for unit in units]
+                try:
+                    self._follow(compiling, says)
+                finally:
+                    pool.shutdown(wait=False, cancel_futures=True)
+            self.run(*FLAGS, *self.link, *(one.result() for one in compiling), "-o", str(draft / "library.so"))
+            (draft / "library.so").replace(out)
+
+    def _follow(self, compiling: Sequence[Future[str]], says: bool) -> None:
+        """Until all are done, or one has failed."""
+        begin, left = time.monotonic(), set(compiling)
+        while left:
+            if says:
+                done, waited_s = len(compiling) - len(left), time.monotonic() - begin
+                print(f"siafu: compiling the kernels, {done} of {len(compiling)} files, {waited_s:.0f} s", flush=True)
+            left = wait(left, SAY_EVERY_S, FIRST_EXCEPTION).not_done
+            for one in set(compiling) - left:
+                one.result()
+
+    def _object(self, unit: Unit, draft: Path) -> str:
+        out = str(draft / f"{unit.folder}-{unit.name}.o")
+        macros = [f"-D{name}={value}" for name, value in unit.macros]
+        self.run(*FLAGS, *self.flags, *unit.flags, *macros, "-c", f"{unit.name}.cpp", "-o", out)
+        return out
+
+
+def build(out: Path, default: str) -> None:
+    """This machine's library at ``out``, unless IN_TREE has all of it, which is copied then: an extra that is installed
+    later needs it no second time. default: what SIAFU_ISAS is if it is not given. CompileError."""
+    compiler = None
+    sets = instruction_sets(platform.machine())
+    if os.environ.get("SIAFU_ISAS", default) != "all":
+        if (there := loaded(IN_TREE)) is None:
+            compiler = Compiler.of_this_machine()
+        best = ISAS[there.siafu_best() if there else _best(compiler)]
+        sets = {isa: flags for isa, flags in sets.items() if isa in (best, RESTS_ON.get(best))}
+    if is_new(IN_TREE, sets):
+        if out != IN_TREE:
+            shutil.copy2(IN_TREE, out)
+        return
+    compiler = compiler or Compiler.of_this_machine()
+    if "avx512bf16" in sets and not compiler.knows("-mavx512bf16"):  # GCC from 10 on does
+        print("siafu: this compiler has no AVX512_BF16: AVX-512 stands in for it", file=sys.stderr)
+        sets = {**sets, "avx512bf16": _AVX512}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    compiler.library(units(sets), out, cores, says=True)
+
+
+def loaded(library: Path) -> ctypes.CDLL | None:
+    """The library, if it was made of these sources and flags and for a machine like this."""
+    try:
+        if library.stat().st_mtime < Path(__file__).stat().st_mtime:  # perhaps other flags
+            return None
+        found = ctypes.CDLL(str(library.resolve()))  # another machine's is not loaded
+        found.siafu_sources.restype = ctypes.c_char_p
+        return found if found.siafu_sources().decode() == sources_digest() else None
+    except (OSError, AttributeError):
+        return None
+
+
+def is_new(library: Path, wanted: Iterable[str]) -> bool:
+    """Whether all that would be compiled is in it."""
+    found = loaded(library)
+    return found is not None and all(found.siafu_built() >> ISAS.index(isa) & 1 for isa in wanted)
+
+
+def _best(compiler: Compiler) -> int:
+    """This machine's instruction set, in the words of the code that will choose."""
+    with tempfile.TemporaryDirectory() as folder:
+        probe = Path(folder, "probe.so")
+        compiler.library([Unit("isa", "common", [], [("SIAFU_SOURCES", '""')])], probe, 1)
+        return int(ctypes.CDLL(str(probe)).siafu_best())
+
+
+def main() -> None:
+    """In the checkout; without a compiler, siafu computes with SciPy."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background: Ctrl-C ends compilers too
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which removes the draft
+    try:
+        build(IN_TREE, "native")
+    except (CompileError, OSError) as error:
+        print(f"siafu: the kernels could not be compiled ({error}); SciPy will do their work", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

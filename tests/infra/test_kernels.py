@@ -8,6 +8,7 @@ import runpy
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from setuptools import Distribution
@@ -73,66 +74,106 @@ def test_every_source_is_compiled():
     assert sorted((*build.COMMON, *build.PER_ISA)) == sorted(path.stem for path in build.FOLDER.glob("*.cpp"))
 
 
+@pytest.fixture
+def setup(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """setup.py's names."""
+    monkeypatch.setattr("setuptools.setup", lambda **_: None)
+    monkeypatch.chdir(ROOT)
+    return runpy.run_path("setup.py")
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[build.Unit]:
+    """What is compiled on a machine with AVX512_BF16 by a compiler that only notes it."""
+    noted: list[build.Unit] = []
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(build, "loaded", lambda _: None)
+    monkeypatch.setattr(build, "_best", lambda _: build.ISAS.index("avx512bf16"))
+    monkeypatch.setattr(build.Compiler, "library", lambda _, units, *__, **___: noted.extend(units))
+    monkeypatch.delenv("SIAFU_ISAS", raising=False)
+    return noted
+
+
+@pytest.mark.parametrize(("editable", "default"), [(True, "native"), (False, "all")])
+def test_an_editable_installation_is_for_this_machine_alone(monkeypatch, tmp_path, setup, editable, default):
+    calls = []
+    monkeypatch.setattr(setup["build"], "build", lambda path, sets: calls.append((path, sets)))
+    command = setup["BuildKernels"](Distribution())
+    command.build_lib, command.editable_mode = str(tmp_path), editable
+    command.build_extension(SimpleNamespace(name="siafu.kernels._native"))
+    (call,) = calls
+    assert call[1] == default
+    assert call[0].name == "_native.so"
+    assert call[0].parent.is_dir()
+
+
 @pytest.mark.parametrize(
-    ("editable", "asked", "expected"),
+    ("asked", "default", "expected"),
     [
-        (True, None, {"avx512", "avx512bf16"}),
-        (True, "all", set(build.X86)),
-        (False, None, set(build.X86)),
-        (False, "native", {"avx512", "avx512bf16"}),
+        (None, "native", {"avx512", "avx512bf16"}),
+        ("all", "native", set(build.X86)),
+        (None, "all", set(build.X86)),
+        ("native", "all", {"avx512", "avx512bf16"}),
     ],
 )
-def test_an_editable_installation_is_for_this_machine_alone(monkeypatch, editable, asked, expected):
+def test_the_instruction_sets_are_those_that_were_asked_for(monkeypatch, tmp_path, compiled, asked, default, expected):
     """An extra installed into what make setup made asked for all sets, and compiled for minutes."""
-    monkeypatch.setattr("setuptools.setup", lambda **_: None)
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    monkeypatch.delenv("SIAFU_ISAS", raising=False)
     if asked is not None:
         monkeypatch.setenv("SIAFU_ISAS", asked)
-    monkeypatch.chdir(ROOT)
-    command = runpy.run_path("setup.py")["BuildKernels"](Distribution())
-    command.editable_mode, command._best = editable, lambda: "avx512bf16"
-    assert set(command._wanted) == expected
+    build.build(tmp_path / "made.so", default)
+    assert {unit.folder for unit in compiled} == expected | {"common"}
+
+
+def test_avx512_stands_in_for_bfloat16_where_the_compiler_has_none(monkeypatch, tmp_path, compiled, capsys):
+    monkeypatch.setattr(build.Compiler, "knows", lambda *_: False)
+    build.build(tmp_path / "made.so", "native")
+    (own,) = (unit for unit in compiled if unit.folder == "avx512bf16")
+    assert own.flags == build.X86["avx512"]
+    assert own.macros == [("SIAFU_ISA", "avx512bf16"), ("SIAFU_AVX512", "1")]
+    assert capsys.readouterr().err == "siafu: this compiler has no AVX512_BF16: AVX-512 stands in for it\n"
 
 
 @pytest.mark.parametrize("elsewhere", ["none", "ready.so"])
-def test_a_library_that_is_compiled_elsewhere_is_not_compiled(monkeypatch, tmp_path, elsewhere):
-    monkeypatch.setattr("setuptools.setup", lambda **_: None)
+def test_a_library_that_is_compiled_elsewhere_is_not_compiled(monkeypatch, tmp_path, setup, elsewhere):
     (tmp_path / "ready.so").write_text("compiled")
     monkeypatch.setenv("SIAFU_LIBRARY", "none" if elsewhere == "none" else str(tmp_path / elsewhere))
-    monkeypatch.chdir(ROOT)
-    command = runpy.run_path("setup.py")["BuildKernels"](Distribution())
-    command.build_lib = str(tmp_path / "lib")  # a compiler, which it has none of, would be an error
+    command = setup["BuildKernels"](Distribution())
+    command.build_lib = str(tmp_path / "lib")
+    monkeypatch.setattr(setup["build"], "build", None)
     command.build_extension(SimpleNamespace(name="siafu.kernels._native"))
     made = [file.read_text() for file in (tmp_path / "lib").rglob("*.so")]
     assert made == ([] if elsewhere == "none" else ["compiled"])
 
 
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
-def test_setup_compiles_what_the_description_says(monkeypatch, tmp_path, machine):
-    monkeypatch.setattr("setuptools.setup", lambda **_: None)
-    monkeypatch.setattr("platform.machine", lambda: machine)
-    monkeypatch.delenv("SIAFU_ISAS", raising=False)
-    monkeypatch.chdir(ROOT)
-    setup = runpy.run_path("setup.py")
-    compiled = []
+def test_one_library_of_all_units_by_the_compiler_of_the_environment(monkeypatch, tmp_path, zig):
+    """And what was mapped stays: another file takes its place."""
+    monkeypatch.setenv("CXX", f"{zig.folder / 'ziglang' / 'zig'} c++")
+    monkeypatch.setenv("CXXFLAGS", "-DMINE='a b'")
+    monkeypatch.setenv("LDFLAGS", "-lmine")
+    out = tmp_path / "made.so"
+    out.write_text("older")
+    units = build.units(build.instruction_sets("riscv64"))
+    with out.open() as mapped:
+        build.Compiler.of_this_machine().library(units, out, 2)
+        assert (out.read_text(), mapped.read()) == ("made", "older")
+    *compiled, linked = zig.calls
+    flags = " ".join(build.FLAGS)
+    for unit in units:
+        macros = " ".join(f"-D{name}={value}" for name, value in unit.macros)
+        assert any(call.startswith(f"c++ {flags} -fPIC -DMINE=a b {macros} -c {unit.name}.cpp") for call in compiled)
+    assert linked.startswith(f"c++ {flags} -fPIC -shared -DMINE=a b -lmine ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made.so", "site"]
 
-    def compile(sources, output_dir, macros=(), include_dirs=(), extra_postargs=()):
-        compiled.append((*sources, Path(output_dir).name, extra_postargs, macros))
-        return [f"{output_dir}/{sources[0]}"]
 
-    def link(objects, path, **_):
-        Path(path).write_text(str(len(objects)))
-
-    command = setup["BuildKernels"](Distribution())
-    command.compiler = SimpleNamespace(compile=compile, link_shared_object=link)
-    command.build_lib, command.build_temp = str(tmp_path / "lib"), str(tmp_path / "temp")
-    command.build_extension.__globals__["is_new"] = lambda *_: False
-    command.build_extension(SimpleNamespace(name="siafu.kernels._native"))
-    units = build.units(build.instruction_sets(machine))
-    expected = [(f"siafu/kernels/src/{u.name}.cpp", u.folder, build.FLAGS + u.flags, u.macros) for u in units]
-    assert sorted(one for one in compiled if "probe.cpp" not in one[0]) == sorted(expected)
-    assert (tmp_path / "lib" / "siafu" / "kernels" / "_native.so").read_text() == str(len(units))
+@pytest.mark.parametrize("compiler", ["", "/nowhere/c++"])
+def test_without_a_compiler_one_line_says_so(monkeypatch, tmp_path, capsys, compiler):
+    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(build, "loaded", lambda _: None)
+    build.main()
+    why = f"{compiler}: No such file or directory" if compiler else "there is no C++ compiler: g++ or clang++"
+    expected = f"siafu: the kernels could not be compiled ({why}); SciPy will do their work\n"
+    assert capsys.readouterr().err == expected
 
 
 # --- cross-compiling --------------------------------------------------------------------------------------------------
