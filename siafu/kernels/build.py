@@ -221,18 +221,16 @@ class Compiler(NamedTuple):
 def build(out: Path, default: str) -> None:
     """This machine's library at ``out``, unless IN_TREE has all of it, which is copied then: an extra that is installed
     later needs it no second time. default: what SIAFU_ISAS is if it is not given. CompileError."""
-    compiler = None
     sets = instruction_sets(platform.machine())
     if os.environ.get("SIAFU_ISAS", default) != "all":
-        if (there := loaded(IN_TREE)) is None:
-            compiler = Compiler.of_this_machine()
-        best = ISAS[there.siafu_best() if there else _best(compiler)]
+        there = loaded(IN_TREE)
+        best = ISAS[_best(Compiler.of_this_machine()) if there is None else there.siafu_best()]
         sets = {isa: flags for isa, flags in sets.items() if isa in (best, RESTS_ON.get(best))}
     if is_new(IN_TREE, sets):
         if out != IN_TREE:
             shutil.copy2(IN_TREE, out)
         return
-    compiler = compiler or Compiler.of_this_machine()
+    compiler = Compiler.of_this_machine()
     if "avx512bf16" in sets and not compiler.knows("-mavx512bf16"):  # GCC from 10 on does
         print("siafu: this compiler has no AVX512_BF16: AVX-512 stands in for it", file=sys.stderr)
         sets = {**sets, "avx512bf16": _AVX512}
