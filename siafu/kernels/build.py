@@ -3,9 +3,9 @@ and for ``infra.kernels``.
 
     python -I siafu/kernels/build.py      compiles them in a checkout, before anything is installed (the Makefile)
 
-Only this file says it. ``setup.py`` reads it by its path, before siafu can be imported: it imports nothing of ours and
-no package. SIAFU_ISAS in the environment: ``all`` instruction sets, or ``native``: this machine's best alone, in a
-third of the time. CXX, CXXFLAGS and LDFLAGS are heeded.
+Only this file says it. ``setup.py`` reads it by its path, before siafu can be imported, and so does it
+``siafu/allotment.py``: it imports no package. SIAFU_ISAS in the environment: ``all`` instruction sets, or ``native``:
+this machine's best alone, in a third of the time. CXX, CXXFLAGS and LDFLAGS are heeded.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import runpy
 import shlex
 import shutil
 import signal
@@ -234,8 +235,8 @@ def build(out: Path, default: str) -> None:
     if "avx512bf16" in sets and not compiler.knows("-mavx512bf16"):  # GCC from 10 on does
         print("siafu: this compiler has no AVX512_BF16: AVX-512 stands in for it", file=sys.stderr)
         sets = {**sets, "avx512bf16": _AVX512}
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    compiler.library(units(sets), out, cores, says=True)
+    cores = runpy.run_path(str(Path(__file__).parents[1] / "allotment.py"))["cores"]
+    compiler.library(units(sets), out, cores(), says=True)
 
 
 def loaded(library: Path) -> ctypes.CDLL | None:
