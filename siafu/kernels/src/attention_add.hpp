@@ -32,10 +32,14 @@ using Marks = typename Lanes<SCORES<HP>>::I;
 template <int HP>
 SIAFU_INLINE Scores<HP> load_heads(const float* from, int heads) {
   Scores<HP> x = {};
+#if defined(SIAFU_AVX512)
+  load_first(x, from, heads);
+#else
   if (heads == HP)
     __builtin_memcpy(&x, from, 4 * HP);
   else
     for (int h = 0; h < heads; ++h) x[h] = from[h];
+#endif
   return x;
 }
 
