@@ -69,7 +69,7 @@ struct Shared {
 
   StripKernel kernel(const Strip& s) const {
     if (!g.padded && s.count < kernels.lanes) return kernels.narrow;
-    const int64_t bytes = s.vectors * kernels.lanes * value_bytes(g.type);
+    const int64_t read = g.padded && s.vectors == 3 ? 4 : s.vectors, bytes = read * kernels.lanes * value_bytes(g.type);
     const bool overlaps = s.last != (s.vectors - 1) * kernels.lanes;  // the last vector begins inside the one before
     if (!g.weight && !overlaps && s.vectors <= 4 && s.base_bytes == bytes) {
       if (const StripKernel packed = kernels.packed[s.vectors - 1]) return packed;

@@ -62,7 +62,8 @@ struct TypeKernels {
   int64_t max_vectors;  // in a strip
   StripKernel strips[2][MAX_VECTORS];  // by weighted, vectors - 1
   StripKernel narrow;                  // rows shorter than a vector that must not be read beyond their end
-  StripKernel packed[4];               // rows of one strip of 1, 2 or 4 vectors, unweighted; null if not of this type
+  // By vectors - 1, unweighted, of rows that have no more; of three, the rows have four. Null: not of this type.
+  StripKernel packed[4];
 };
 
 struct GatherRows {

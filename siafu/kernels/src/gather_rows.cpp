@@ -173,6 +173,13 @@ struct Columns {
     return c;
   }
 
+  template <class Fewer>
+  static Fewer first(const Columns& all) {
+    Fewer c;
+    __builtin_memcpy(c.v, all.v, sizeof c.v);
+    return c;
+  }
+
   // last, count: of the strip.
   static Vector load(const char* row, int k, int64_t last, int64_t count) {
     const Value* values = reinterpret_cast<const Value*>(row);
@@ -225,14 +232,16 @@ enum Weights {
   MAYBE,  // asked at every edge: for the rows that are gathered once per run, that there is less to compile
 };
 
-template <class Row, int VECTORS, bool NARROW, Weights WEIGHTED, Layout LAYOUT>
+// Of VECTORS vectors; READ are read of every row: what fills a row may come in pairs.
+template <class Row, int VECTORS, bool NARROW, Weights WEIGHTED, Layout LAYOUT, int READ = VECTORS>
 struct Kernel {
   using C = Columns<Row, VECTORS, NARROW>;
+  using Sums = Columns<Row, READ, NARROW>;
   using Sum = typename C::Sum;
   using Vector = typename C::Vector;
-  static constexpr int NUM_BYTES = C::WIDTH * VECTORS * static_cast<int>(sizeof(typename C::Value));
+  static constexpr int NUM_BYTES = C::WIDTH * READ * static_cast<int>(sizeof(typename C::Value));
   // Sums of neighbouring vectors hold even and odd columns until their row is finished.
-  static constexpr bool PAIRS = HAS_PAIRS<Row> && LAYOUT != ANY && VECTORS % 2 == 0;
+  static constexpr bool PAIRS = HAS_PAIRS<Row> && LAYOUT != ANY && READ % 2 == 0;
 
   static int64_t base_bytes(const Strip& s) { return LAYOUT == ANY ? s.base_bytes : NUM_BYTES; }
 
@@ -260,19 +269,19 @@ struct Kernel {
   }
 
   // The sums of edges. There are s.prefetch + GROUP more behind them, or s.prefetch is 0.
-  __attribute__((always_inline)) static C sum(const Gather& g, const Strip& s, int64_t edge, int64_t end) {
-    C sums = C::zero();
+  __attribute__((always_inline)) static Sums sum(const Gather& g, const Strip& s, int64_t edge, int64_t end) {
+    Sums sums = Sums::zero();
     for (; edge + GROUP <= end; edge += GROUP) group<GROUP>(g, s, edge, GROUP, sums);
     if (edge < end) group<0>(g, s, edge, end - edge, sums);
     if constexpr (PAIRS)
-      for (int k = 0; k < VECTORS; k += 2) interleave(sums.v[k], sums.v[k + 1]);
+      for (int k = 0; k < READ; k += 2) interleave(sums.v[k], sums.v[k + 1]);
     return sums;
   }
 
   // Adds the edges of one group: all if COUNT is GROUP, else `count` of them, at least one.
   template <int COUNT>
   __attribute__((always_inline)) static void group(const Gather& g, const Strip& s, int64_t edge, int64_t count,
-                                                   C& sums) {
+                                                   Sums& sums) {
     const int32_t* ahead = g.indices + s.prefetch + edge;
     if (COUNT == GROUP || s.prefetch)
       for (int i = 0; i < GROUP; ++i) fetch(s, ahead[i]);
@@ -286,7 +295,7 @@ struct Kernel {
       row[i] = s.base + g.indices[at] * base_bytes(s);
       weight[i] = WEIGHTED != NO && (WEIGHTED == YES || g.weight) ? static_cast<Sum>(g.weight[at]) : Sum(1);
     }
-    for (int k = 0; k < VECTORS; k += PAIRS ? 2 : 1) {
+    for (int k = 0; k < READ; k += PAIRS ? 2 : 1) {
       Vector x[GROUP], y[GROUP];
       for (int i = 0; i < GROUP; ++i) {
         load(row[i], k, s, x[i], y[i]);
@@ -305,10 +314,10 @@ struct Kernel {
     const Sum* hub = static_cast<const Sum*>(hubs) + s.first;
     for (; row < end; ++row) {
       C sums;
-      if (siafu::is_hub(g.indptr, row))
+      if (__builtin_expect(siafu::is_hub(g.indptr, row), 0))
         sums = C::load_sums(hub, s), hub += g.width;
       else
-        sums = sum(g, s, g.indptr[row], g.indptr[row + 1]);
+        sums = Sums::template first<C>(sum(g, s, g.indptr[row], g.indptr[row + 1]));
       if (g.add_self)
         for (int k = 0; k < VECTORS; ++k) sums.v[k] += load(s.base + row * s.base_bytes, k, s);
       if (g.scale) sums *= static_cast<const Sum*>(g.scale)[row];
@@ -319,6 +328,12 @@ struct Kernel {
     }
   }
 };
+
+template <class Row>
+constexpr siafu::StripKernel three_of_four() {
+  if constexpr (HAS_PAIRS<Row>) return Kernel<Row, 3, false, NO, PACKED, 4>::rows;
+  return nullptr;
+}
 
 }  // namespace
 
@@ -335,7 +350,8 @@ struct Kernel {
       SIAFU_KERNEL(Row, 8, weighted, ANY)
 #define SIAFU_PACKED(Row)                                                               \
   {                                                                                     \
-    SIAFU_KERNEL(Row, 1, NO, PACKED), SIAFU_KERNEL(Row, 2, NO, PACKED), {},             \
+    SIAFU_KERNEL(Row, 1, NO, PACKED), SIAFU_KERNEL(Row, 2, NO, PACKED),                 \
+        three_of_four<Row>(),                                                           \
         SIAFU_KERNEL(Row, 4, NO, PACKED)                                                \
   }
 #define SIAFU_TRAINED(Row)                                                              \
