@@ -238,7 +238,8 @@ def table_bytes(config: Config, model: Model, entry: PartitionEntry, programs: d
         for slot, pc in program.publisher.items():
             backward = program[pc].backward
             num_rows = entry.vertices + (entry.ghosts_out if backward else entry.ghosts_in)
-            total += num_rows * row_bytes(num_rows, model.width(slot), stored)
+            edges = (entry.out_edges if backward else entry.in_edges) / max(1, entry.vertices)
+            total += num_rows * row_bytes(num_rows, model.width(slot), stored, edges)
     return total
 
 

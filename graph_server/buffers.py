@@ -41,10 +41,10 @@ class Store(Protocol):
 
 
 class TableStore:
-    """Rows that are gathered by a weighted sum. ``threads``: that one write may use."""
+    """Rows that are gathered by a weighted sum. ``threads``: that one write may use; ``edges``: of ``Table``."""
 
-    def __init__(self, num_rows: int, width: int, storage: str, threads: int = 1):
-        self.table, self.storage, self.threads = Table(num_rows, width, storage), storage, threads
+    def __init__(self, num_rows: int, width: int, storage: str, threads: int = 1, edges: float = 0.0):
+        self.table, self.storage, self.threads = Table(num_rows, width, storage, edges=edges), storage, threads
 
     @property
     def travelling(self) -> tuple[int, np.dtype[Any]]:

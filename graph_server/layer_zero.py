@@ -188,7 +188,7 @@ def _aggregate_columns(
     columns = max(MIN_COLUMNS, BLOCK_BYTES // max(1, num_rows * dtype.itemsize))
     for first in range(0, width, columns):
         block = slice(first, min(width, first + columns))
-        table = Table(num_rows, block.stop - block.start, dtype.name)
+        table = Table(num_rows, block.stop - block.start, dtype.name, edges=gather.edges.per_row)
         for offset, X in ((0, features), (num_inner, ghosts)):
             if X is not None:
                 _fill(table, offset, X, block, gather.source_scale, dtype)

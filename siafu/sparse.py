@@ -31,6 +31,11 @@ class Edges:
     weight: Array | None  # float32 [m]; None: every edge weighs 1
     type: Array | None = None  # uint16 [m], not falling among equal columns of a row; None: one type
 
+    @property
+    def per_row(self) -> float:
+        """Edges to a row, on the mean."""
+        return len(self.indices) / max(1, len(self.indptr) - 1)
+
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:

@@ -40,7 +40,7 @@ class Gather:
         n, width = len(self.edges.indptr) - 1, setup["width"]
         self.rows = np.random.default_rng(0).standard_normal((n, width), dtype=np.float32)
         self.aggregation = Aggregation.of("gcn", np.diff(self.edges.indptr))
-        self.table = kernels.Table(n, width, setup["dtype"])
+        self.table = kernels.Table(n, width, setup["dtype"], edges=self.edges.per_row)
         self.out = np.zeros((n, width), np.float32)
         self.run({"at_least_s": 0})
 

@@ -200,6 +200,6 @@ def rows_s(graph: Measured, model: Model, step: Step, rows: str, threads: int) -
     shard = graph.shards.partition(0)
     edges = shard.out_edges if step.backward else shard.in_edges
     dtype = "bfloat16" if rows == "bfloat16" else model.spec.dtype
-    table = kernels.Table(graph.num_vertices, model.width(str(step.gathers)), dtype)
+    table = kernels.Table(graph.num_vertices, model.width(str(step.gathers)), dtype, edges=edges.per_row)
     table.write(slice(None), np.ones(table.shape, np.float32), None)
     return min(read_rows(edges.indices, table, threads) for _ in range(3))

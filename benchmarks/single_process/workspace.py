@@ -66,7 +66,7 @@ class Memory:
     def table(self, width: int) -> kernels.Table:
         """Where rows lie to be gathered, from ``start`` to ``gather``; one per width serves all layers."""
         if width not in self._tables:
-            self._tables[width] = kernels.Table(self.num_rows, width, self.dtype)
+            self._tables[width] = kernels.Table(self.num_rows, width, self.dtype, edges=self.edges.per_row)
         return self._tables[width]
 
     def buffer(self, name: str, width: int) -> Array:
@@ -124,7 +124,8 @@ class Aggregation:
         out = memory.kept(X.shape[1])
         for first in range(0, X.shape[1], SLICE_COLUMNS):
             columns = slice(first, min(first + SLICE_COLUMNS, X.shape[1]))
-            table = kernels.Table(memory.num_rows, columns.stop - columns.start, "float32")
+            width = columns.stop - columns.start
+            table = kernels.Table(memory.num_rows, width, "float32", edges=memory.edges.per_row)
             for start in range(0, memory.num_rows, 1 << 14):
                 b = slice(start, min(start + (1 << 14), memory.num_rows))
                 self.write(table, b, np.asarray(X[b, columns], np.float32))

@@ -3,8 +3,8 @@
 1. All cores of a server share its memory's bandwidth: an epoch takes at least these bytes divided by it.
 2. A gather reads an index for each edge, and a neighbour's row for each edge whose row no cache holds. Neighbours are
    taken to lie anywhere in the table: an order with locality (``--order``) reads less.
-3. Rows are gathered in tiles of columns (``siafu.kernels.rows``). If a tile of every row fits the last-level cache, no
-   row is read twice. A smaller share of a larger table stays in the cache.
+3. Rows are gathered in tiles of columns (``siafu.kernels.rows``), of a single cache line where only those fit. If a
+   tile of every row fits the last-level cache, no row is read twice. A smaller share of a larger table stays in it.
 4. A Scatter reads and writes the rows that it copies. A tensor task reads and writes its operands once, in an
    environment on the same machine too.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from siafu.kernels.rows import LINE_BYTES, PAIR_LINES
+from siafu.kernels.rows import KEPT_SHARE, LINE_BYTES, MANY_EDGES, PAIR_LINES
 from siafu.sparse import INDEX_BYTES
 
 #: Of the last-level cache, what the rows of a tile may fill: indices and results pass through it as well.
@@ -32,7 +32,9 @@ class Bandwidth:
     def gathered(self, edges: float, rows: float, table_rows: float, row_bytes: float, sum_bytes: float) -> float:
         """Bytes of sums over ``edges`` into ``rows`` rows of ``sum_bytes``, from ``table_rows`` rows of
         ``row_bytes``."""
-        return edges * (INDEX_BYTES + self._missed(table_rows, row_bytes)) + rows * sum_bytes
+        one_line = edges >= MANY_EDGES * rows and table_rows * LINE_BYTES <= KEPT_SHARE * self.cache_bytes
+        missed = 0.0 if one_line else self._missed(table_rows, row_bytes)
+        return edges * (INDEX_BYTES + missed) + rows * sum_bytes
 
     def _missed(self, table_rows: float, row_bytes: float) -> float:
         """Bytes of a neighbour's row that come from memory, on the mean (rule 3), at the rate of rows in order."""

@@ -60,7 +60,9 @@ class Operator:
 
     def store(self, step: Step, num_rows: int) -> Store:
         """Where the rows that the Scatter ``step`` publishes will lie: of inner vertices, then ghosts."""
-        return TableStore(num_rows, self.model.width(str(step.publishes)), self.setting.storage, self.setting.threads)
+        setting, width = self.setting, self.model.width(str(step.publishes))
+        edges = setting.shard.out_edges if step.backward else setting.shard.in_edges
+        return TableStore(num_rows, width, setting.storage, setting.threads, edges.per_row)
 
     def scale(self, step: Step) -> Array | None:
         """What each row of such a store is multiplied by when it is written, ``[num_rows]``; None: nothing."""

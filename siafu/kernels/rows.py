@@ -2,7 +2,8 @@
 
 A ``Table`` keeps its rows in column tiles, and a gather passes over the edges once per tile. Rows of a small table are
 whole. Tiles of a larger one are two cache lines wide, which processors fetch as a pair: 1.1 to 1.4 times faster than
-four lines for 58,000 to 1,000,000 rows of 64 and 128 floats (EPYC 9004).
+four lines for 58,000 to 1,000,000 rows of 64 and 128 floats (EPYC 9004). They are of one line where only those stay in
+the last-level cache and rows have many edges (docs/adr/0013).
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ SMALL_SHARE = 0.25
 #: Values. Of wider rows too few fit the first-level cache between their fetching and their use.
 WIDEST_TILE: Final = 64
 PAIR_LINES, ODD_LINES = 2, 3  # of a large table's tile; rows of three lines would be padded to four
+#: Of the last-level cache, what a tile may fill that is to stay there; edges to a row, from which on that is worth passes
+#: over them.
+KEPT_SHARE, MANY_EDGES = 0.5, 32
 CONVERTED_VALUES = 1 << 20  # of rows that are converted before they are written, at a time
 
 
@@ -36,18 +40,18 @@ class Table:
     """``num_rows`` rows of ``width`` values that will be gathered, zero until they are written.
 
     dtype: what is stored: float32, float64, bfloat16 or float16. Rows are padded to whole cache lines where they are
-    longer than half of one.
+    longer than half of one. edges: to each row of the sums, on the mean.
     Several threads may write different rows at once. Raises: ValueError for a count below 1 or an unknown dtype.
     """
 
-    def __init__(self, num_rows: int, width: int, dtype: str = "float32"):
+    def __init__(self, num_rows: int, width: int, dtype: str = "float32", *, edges: float = 0.0):
         if num_rows < 0 or width < 1:
             raise ValueError(f"table of {num_rows} rows of {width} values, must be >= 0 and >= 1")
         if dtype not in TABLE_TYPES:
             raise ValueError(f"table of {dtype!r}, must be one of {', '.join(TABLE_TYPES)}")
         self.num_rows, self.width, self.dtype = num_rows, width, dtype
         stored = stored_type(dtype)
-        self.tile = _tile(num_rows, width, stored.itemsize)  # values
+        self.tile = _tile(num_rows, width, stored.itemsize, edges)  # values
         num_tiles = -(-width // self.tile)
         self._tiles = huge_zeros((num_tiles, num_rows, self.tile), stored)
 
@@ -193,22 +197,24 @@ def to_bfloat16(rows: Array) -> npt.NDArray[np.uint16]:
     return out
 
 
-def row_bytes(num_rows: int, width: int, itemsize: int) -> int:
-    """What a row of a table takes, over all tiles and with their padding."""
-    tile = _tile(num_rows, width, itemsize)
+def row_bytes(num_rows: int, width: int, itemsize: int, edges: float = 0.0) -> int:
+    """What a row of a table takes, over all tiles and with their padding. edges: of ``Table``."""
+    tile = _tile(num_rows, width, itemsize, edges)
     return -(-width // tile) * tile * itemsize
 
 
-def _tile(num_rows: int, width: int, itemsize: int) -> int:
+def _tile(num_rows: int, width: int, itemsize: int, edges: float) -> int:
     """Values in a row of a tile: of a small table up to WIDEST_TILE, else a pair of cache
-    lines; padded to whole lines if longer than half of one."""
+    lines or one; padded to whole lines if longer than half of one."""
     if width * itemsize <= LINE_BYTES // 2:
         return _next_power(width)
     lines = -(-width * itemsize // LINE_BYTES)
     if num_rows * lines * LINE_BYTES <= SMALL_SHARE * L3_BYTES:
         lines = -(-min(width, WIDEST_TILE) * itemsize // LINE_BYTES)
-    elif lines > ODD_LINES:
-        lines = PAIR_LINES
+    else:
+        lines = PAIR_LINES if lines > ODD_LINES else lines
+        kept = KEPT_SHARE * L3_BYTES / (num_rows * LINE_BYTES)  # lines
+        lines = 1 if edges >= MANY_EDGES and 1 <= kept < lines else lines
     return lines * LINE_BYTES // itemsize
 
 

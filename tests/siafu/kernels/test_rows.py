@@ -96,6 +96,28 @@ def test_large_tables_are_tiled_in_pairs_of_lines(
     assert table.nbytes == num_rows * row_bytes(num_rows, width, itemsize)
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "width", "dtype", "edges", "tile"),
+    [
+        (500, 64, "float32", 32, 16),  # 31 KB of 64 for a line of each, 62 for two
+        (500, 41, "float32", 32, 16),
+        (500, 41, "bfloat16", 32, 32),
+        (500, 64, "float32", 31, 32),  # too few edges
+        (513, 64, "float32", 500, 32),  # too many rows
+        (250, 64, "float32", 500, 32),  # two lines of each fit as well
+        (250, 41, "float32", 500, 16),  # but not three
+        (160, 41, "float32", 500, 48),
+    ],
+)
+def test_tiles_of_tables_with_many_edges_are_one_line_where_only_those_stay_in_the_last_cache(
+    monkeypatch: pytest.MonkeyPatch, num_rows: int, width: int, dtype: str, edges: float, tile: int
+):
+    monkeypatch.setattr("siafu.kernels.rows.L3_BYTES", 64 << 10)
+    table = Table(num_rows, width, dtype, edges=edges)
+    assert table.tile == tile
+    assert table.nbytes == num_rows * row_bytes(num_rows, width, np.dtype(stored_type(dtype)).itemsize, edges)
+
+
 def test_short_rows_are_not_padded_to_a_line():
     assert Table(1000, 7).nbytes == 1000 * 32
     assert Table(1000, 3, "bfloat16").nbytes == 1000 * 8
