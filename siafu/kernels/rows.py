@@ -30,8 +30,8 @@ SMALL_SHARE = 0.25
 #: Values. Of wider rows too few fit the first-level cache between their fetching and their use.
 WIDEST_TILE: Final = 64
 PAIR_LINES, ODD_LINES = 2, 3  # of a large table's tile; rows of three lines would be padded to four
-#: Of the last-level cache, what a tile may fill that is to stay there; edges to a row, from which on that is worth passes
-#: over them.
+#: Of the last-level cache, what a tile may fill that is to stay there; edges to a row, from which on that is worth more
+#: passes over them.
 KEPT_SHARE, MANY_EDGES = 0.5, 32
 CONVERTED_VALUES = 1 << 20  # of rows that are converted before they are written, at a time
 

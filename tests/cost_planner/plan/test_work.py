@@ -258,6 +258,8 @@ def test_rows_that_no_cache_holds_come_from_memory():
     assert tiled == 4 * 1_000 + sums
     assert half == pytest.approx((4 + 256 * 7 / 8) * 1_000 + sums)
     assert none == (4 + 256) * 1_000 + sums
+    line = Bandwidth(cache_bytes=2 * 64 * table).gathered(3_200, 100, table, row, 256)
+    assert line == 4 * 3_200 + sums  # in tiles of one line
     narrow = Bandwidth(cache_bytes=0).gathered(1_000, 0, table, 8, 0)
     assert narrow == (4 + 64) * 1_000  # a whole cache line
     at_random = Bandwidth(cache_bytes=0, random_share=0.5).gathered(1_000, 100, table, row, 256)
