@@ -169,6 +169,7 @@ class Compiler(NamedTuple):
                 env=self.environment,
                 capture_output=True,
                 text=True,
+                errors="replace",
                 timeout=self.timeout_s,
                 check=False,
             )
