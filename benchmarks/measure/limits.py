@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from siafu.kernels.gather import Base, GatherCall, row_type, source
+from siafu.kernels.gather import BAD_EDGES, Base, GatherCall, row_type, source
 from siafu.kernels.library import LIBRARY
 from siafu.kernels.rows import ROW_TYPES, Table, address
 from siafu.sparse import Array
@@ -65,5 +65,6 @@ def read_rows(indices: Array, base: Base, threads: int, *, prefetch: int | None 
         prefetch=-1 if prefetch is None else prefetch,
     )
     start = time.perf_counter()
-    LIBRARY.siafu_gather(ctypes.byref(call))
+    if LIBRARY.siafu_gather(ctypes.byref(call)):
+        raise ValueError(BAD_EDGES)
     return time.perf_counter() - start

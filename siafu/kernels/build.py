@@ -142,11 +142,11 @@ class CompileError(Exception):
 
 
 class Compiler(NamedTuple):
-    """A C++ compiler: the command, and what it gets besides FLAGS."""
+    """A C++ compiler: the command, and what it gets before FLAGS, which win: conda's CXXFLAGS have -O2."""
 
     command: Sequence[str]
-    flags: Sequence[str] = ("-fPIC",)
-    link: Sequence[str] = ("-shared",)
+    flags: Sequence[str]
+    link: Sequence[str]
     environment: Mapping[str, str] | None = None
     timeout_s: float | None = None
 
@@ -199,7 +199,7 @@ class Compiler(NamedTuple):
                     self._follow(compiling, says)
                 finally:
                     pool.shutdown(wait=False, cancel_futures=True)
-            self.run(*FLAGS, *self.link, *(one.result() for one in compiling), "-o", str(draft / "library.so"))
+            self.run(*self.link, *FLAGS, *(one.result() for one in compiling), "-o", str(draft / "library.so"))
             (draft / "library.so").replace(out)
 
     def _follow(self, compiling: Sequence[Future[str]], says: bool) -> None:
@@ -216,7 +216,7 @@ class Compiler(NamedTuple):
     def _object(self, unit: Unit, draft: Path) -> str:
         out = str(draft / f"{unit.folder}-{unit.name}.o")
         macros = [f"-D{name}={value}" for name, value in unit.macros]
-        self.run(*FLAGS, *self.flags, *unit.flags, *macros, "-c", f"{unit.name}.cpp", "-o", out)
+        self.run(*self.flags, *FLAGS, *unit.flags, *macros, "-c", f"{unit.name}.cpp", "-o", out)
         return out
 
 

@@ -148,7 +148,7 @@ def test_a_library_that_is_compiled_elsewhere_is_not_compiled(monkeypatch, tmp_p
 def test_one_library_of_all_units_by_the_compiler_of_the_environment(monkeypatch, tmp_path, zig):
     """And what was mapped stays: another file takes its place."""
     monkeypatch.setenv("CXX", f"{zig.folder / 'ziglang' / 'zig'} c++")
-    monkeypatch.setenv("CXXFLAGS", "-DMINE='a b'")
+    monkeypatch.setenv("CXXFLAGS", "-DMINE='a b' -O0")
     monkeypatch.setenv("LDFLAGS", "-lmine")
     out = tmp_path / "made.so"
     out.write_text("older")
@@ -160,8 +160,10 @@ def test_one_library_of_all_units_by_the_compiler_of_the_environment(monkeypatch
     flags = " ".join(build.FLAGS)
     for unit in units:
         macros = " ".join(f"-D{name}={value}" for name, value in unit.macros)
-        assert any(call.startswith(f"c++ {flags} -fPIC -DMINE=a b {macros} -c {unit.name}.cpp") for call in compiled)
-    assert linked.startswith(f"c++ {flags} -fPIC -shared -DMINE=a b -lmine ")
+        assert any(
+            call.startswith(f"c++ -fPIC -DMINE=a b -O0 {flags} {macros} -c {unit.name}.cpp") for call in compiled
+        )
+    assert linked.startswith(f"c++ -fPIC -shared -DMINE=a b -O0 -lmine {flags} ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made.so", "site"]
 
 

@@ -389,7 +389,7 @@ Add for_columns(const Pass& p) {
              : p.columns <= 2 * W || MOST == 2 ? add_edges<E, MODE, MORE, HP, MOST < 2 ? 1 : 2, true>
                                                : add_edges<E, MODE, MORE, HP, MOST, true>;
   }
-  // A vector alone that is not all of a call is rare, but of four heads: instances for other calls do it too.
+  // Passes of one vector or less are rare here, except with four heads: they take instances that other calls need anyway.
   constexpr bool OFTEN = HP == 4;
   constexpr int ONE = PARTS_ARE_CHEAP && !OFTEN ? 0 : 1;
   return p.columns < W        ? add_edges<E, MODE, true, HP, 0, false>
