@@ -1,7 +1,12 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
-from graph_data.sources.digits import _mutual_neighbours, load
+from graph_data.sources.digits import _images, _mutual_neighbours, load
 from siafu.errors import DatasetError
 from siafu.graph import TEST, TRAIN, VAL, tidy
 
@@ -42,3 +47,16 @@ def test_neighbours_equal_those_by_brute_force(k):
 def test_digits_take_no_argument():
     with pytest.raises(DatasetError, match="digits takes no argument, got 'large'"):
         load("large")
+
+
+def test_the_images_are_scikit_learns_wherever_it_keeps_them(monkeypatch):
+    expected = load_digits()
+    direct = _images()
+    monkeypatch.setattr(Path, "is_file", lambda file: False)
+    assert np.array_equal(_images(), direct)
+    assert np.array_equal(direct, np.column_stack([expected.data, expected.target]))
+
+
+def test_images_are_read_without_importing_scikit_learn():
+    asks = "import sys; from graph_data.sources.digits import load; load(''); print('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True).stdout == "False\n"
