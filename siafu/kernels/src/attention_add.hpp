@@ -408,12 +408,12 @@ Add for_heads(const Pass& p) {
                                : for_columns<E, MODE, MORE, MAX_HEADS < 16 ? 4 : 16>(p);
 }
 
-// The instance for the pass's heads and columns. Those without MORE are built where they pay: forward they are a twelfth
-// faster.
+// The instance for the pass's heads and columns. Those without MORE are built where they pay: forward, of float32, they
+// are a tenth faster; of bfloat16 a twentieth.
 template <class E, int MODE>
 Add instance(const Pass& p) {
 #if !defined(SIAFU_SCALAR)
-  if constexpr (MODE == ATTEND)
+  if constexpr (MODE == ATTEND && sizeof(E) == 4)
     if (!p.alpha && !p.drop_below) return for_heads<E, MODE, false>(p);
 #endif
   return for_heads<E, MODE, true>(p);
