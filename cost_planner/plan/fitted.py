@@ -30,7 +30,7 @@ class Fitted:
     shard_bytes: int  # of the largest shard
     largest: tuple[Config, Manifest, PartitionEntry]  # that shard's, as ``card_memory`` asks for it
     memory_gib: dict[str, float]  # of one process of each role
-    trains: tuple[Train, ...]  # of the modes that are asked for
+    trains: tuple[Train, ...]  # of the modes that are asked for, with the epochs that they need
 
     @classmethod
     def of(cls, asked: Asked, servers: int, backend: Backend, threads: int) -> Fitted:
@@ -50,7 +50,10 @@ class Fitted:
         )
         train = replace(train, intervals=intervals.of(config, manifest))
         config = replace(config, train=train)
-        trains = tuple(replace(train, mode=mode, staleness=staleness) for mode, staleness in asked.modes)
+        trains = tuple(
+            replace(train, mode=mode, staleness=staleness, epochs=asked.epochs.of(mode, staleness))
+            for mode, staleness in asked.modes
+        )
         gib = _memory_gib(config, replace(manifest, partitions=(largest,)), threads)
         return cls(
             config,

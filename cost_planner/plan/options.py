@@ -77,10 +77,14 @@ class Option:
         return CARD_ERROR if self.card else 0.0
 
     @property
+    def mode(self) -> str:
+        return self.in_pipe.mode if self.backend == "vanilla" else self.config.train.mode
+
+    @property
     def plan(self) -> Plan:
         if self.backend == "vanilla":
             return self.in_pipe
-        return replace(self.in_pipe, mode=self.config.train.mode, staleness=self.config.train.staleness)
+        return replace(self.in_pipe, mode=self.mode, staleness=self.config.train.staleness)
 
     @property
     def name(self) -> str:
@@ -117,7 +121,7 @@ class Option:
 
     @property
     def floor_s(self) -> float:
-        return self.floors.epoch_s(self.plan.mode)
+        return self.floors.epoch_s(self.mode)
 
 
 class Catalogue:
@@ -229,9 +233,8 @@ class Catalogue:
             config = replace(fitted.config, lambdas=lambdas, cloud=cloud, servers=roles)
             at_first = _setup_s(asked, mine, fitted, machine, card)
             for train in fitted.trains:
-                epochs = asked.epochs.of(train.mode, train.staleness)
-                told = replace(config, train=replace(train, epochs=epochs))
-                yield Option(machine, told, mine, found, epochs, at_first, memory_gib, backend, card)
+                told = replace(config, train=train)
+                yield Option(machine, told, mine, found, train.epochs, at_first, memory_gib, backend, card)
 
     def _vanilla(self, machine: Instance) -> Iterator[Option]:
         """The baseline on all GPUs of the machine. What the host holds is let go once it is

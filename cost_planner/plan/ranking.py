@@ -266,5 +266,9 @@ def thinned(front: Sequence[int], seconds: Array, most: int) -> list[int]:
 
 
 def _rates(options: Sequence[Option]) -> list[float]:
-    """US dollars of a second, of a run of an hour."""
-    return [bill(option, cost.HOUR_S, option.environments).usd / cost.HOUR_S for option in options]
+    """US dollars of a second, of a run of an hour: the modes of a plan cost the same."""
+    found: dict[int, float] = {}
+    for option in options:
+        if id(option.in_pipe) not in found:
+            found[id(option.in_pipe)] = bill(option, cost.HOUR_S, option.environments).usd / cost.HOUR_S
+    return [found[id(option.in_pipe)] for option in options]

@@ -86,6 +86,7 @@ class Staged:
         # nobody's gradient is taken
         self._constants = {FEATURES, *(node.slot for node in gathers if node.of == FEATURES)}
         self._widths = {**self.widths_of(), FEATURES: spec.in_features}
+        self._programs: dict[Lane, Program] = {}  # a plan asks for them thousands of times
 
     # --- what a model says -----------------------------------------------------------------------------------------
 
@@ -144,6 +145,11 @@ class Staged:
         return self._widths[slot[1:] if slot.startswith("d") else slot]
 
     def program(self, lane: Lane) -> Program:
+        if lane not in self._programs:
+            self._programs[lane] = self._program(lane)
+        return self._programs[lane]
+
+    def _program(self, lane: Lane) -> Program:
         with_weights = {self.stage(name) for name in self.parameters()}
         forward, published = [], {FEATURES}
         for node in self.nodes:
