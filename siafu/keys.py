@@ -23,6 +23,7 @@ from typing import Any
 
 from siafu.address import COORDINATOR, Address, graph_server, param_server, worker
 from siafu.errors import ConfigError, RemoteProtocolError
+from siafu.places import UNIX
 
 SECRET_BYTES = 32
 #: Secret key -> public key, 40 characters of Z85: ``siafu.sockets.public_key``.
@@ -151,7 +152,8 @@ def wanted(security: str, listen: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    if host in ("localhost", "lo"):
+    """Whether only processes of this machine can dial it."""
+    if host in ("localhost", "lo", UNIX):
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback

@@ -61,7 +61,7 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
     allow_open_files()
     me = Address(role, str(args.index))
     config = configs.load(args.run_dir / CONFIG)
-    listen = args.listen or config.servers.listen
+    listen = args.listen or config.listen
     ring = _keys(config, on_stdin=args.keys_on_stdin)
     with Hub(me, bytes.fromhex(args.run_id), listen=listen, ports=config.servers.port_range, ring=ring) as hub:
         hub.dial(COORDINATOR, args.coordinator)

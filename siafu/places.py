@@ -12,6 +12,8 @@ from typing import Literal
 
 #: Lambda memory that comes with one core, MB (AWS Lambda's documentation); less has a share of it.
 CORE_MB = 1769
+#: What members listen on instead of an address where all of them are processes of one Linux machine: Unix sockets.
+UNIX = "unix"
 
 Where = Literal["local", "localstack", "aws", "ray"]
 

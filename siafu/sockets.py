@@ -13,6 +13,7 @@ start by the ghosts' features, which go to every peer at once.
 from __future__ import annotations
 
 import logging
+import secrets
 import socket
 import time
 import zlib
@@ -28,6 +29,7 @@ from siafu.errors import GnnError, PeerLost, RemoteProtocolError
 from siafu.gate import Complaints, Gate
 from siafu.keys import Ring
 from siafu.message_numbers import Links
+from siafu.places import UNIX
 from siafu.wire import Message
 
 logger = logging.getLogger(__name__)
@@ -84,8 +86,8 @@ class Hub:
         ports: tuple[int, int] | None = None,
         ring: Ring | None = None,
     ):
-        """``listen``: address to bind, at a free port of ``ports`` (first, last) or at any; None: no mailbox (a
-        worker). ``ring``: our keys; None: whoever dials is let in. PeerLost if it cannot be bound."""
+        """``listen``: address to bind, at a free port of ``ports`` (first, last) or at any, or UNIX; None: no mailbox
+        (a worker). ``ring``: our keys; None: whoever dials is let in. PeerLost if it cannot be bound."""
         self.me, self.run_id = me, run_id
         self.endpoint = ""
         self.checksum: wire.Checksum = zlib.crc32  # of tensors; a server puts a faster one here
@@ -138,6 +140,9 @@ class Hub:
 
     @staticmethod
     def _bind(mailbox: zmq.Socket[bytes], listen: str, ports: tuple[int, int] | None) -> None:
+        if listen == UNIX:  # a name that is no file, and that nobody can take before us
+            mailbox.bind(f"ipc://@siafu-{secrets.token_hex(16)}")
+            return
         if ports is None:
             mailbox.bind(f"tcp://{listen}:*")
             return

@@ -26,7 +26,7 @@ class LocalHost:
 
     @classmethod
     def make(cls, config: Config, run_dir: Path, shards: Path, run_id: bytes) -> LocalHost:
-        return cls(config.servers.listen, run_dir, shards, run_id)
+        return cls(config.listen, run_dir, shards, run_id)
 
     def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
         try:
