@@ -148,7 +148,7 @@ def train(
     stop_on: validation result that decides patience and the best epoch
     param_servers: number of parameter servers, which hold the weights
     backend: where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu
-    security: encryption and keys on every connection; auto: on, except on loopback
+    security: encryption and keys on every connection; auto: on, except within one machine
     lambdas: environments per graph server; 0: the autotuner decides
     lambda_memory: memory of an environment; Lambda derives its CPU share and price from it
     lambda_on: where Lambdas run: local, localstack, aws, ray

@@ -269,13 +269,17 @@ class Servers:
     threads: int = setting(
         0, "compute threads per graph server; 0: cores / graph servers on the machine, at least 1", least=0
     )
-    listen: str = setting("127.0.0.1", "address that servers listen on; on Ray and AWS, each machine's own")
+    listen: str = setting(
+        "127.0.0.1",
+        "address that servers listen on; on Ray and AWS, each machine's own; 127.0.0.1 on Linux, without "
+        "servers.ports: Unix sockets",
+    )
     ports: str = setting("", "ports that servers listen on, such as 7000-7099; empty: any free ones")
     start_timeout_s: float = setting(60.0, "seconds for all servers to start", least=0.1)
     heartbeat_s: float = setting(1.0, "seconds between heartbeats of a server", least=0.01)
     silence_s: float = setting(30.0, "a server without a heartbeat for this many seconds is lost", least=0.1)
     security: Literal["auto", "curve", "none"] = setting(
-        "auto", "encryption and keys on every connection; auto: on, except on loopback", flag="security"
+        "auto", "encryption and keys on every connection; auto: on, except within one machine", flag="security"
     )
     stall_s: float = setting(1800.0, "restart a run in which no task finishes for this many seconds", least=1)
 

@@ -162,7 +162,7 @@ def test_members_dial_the_coordinator_with_the_config_of_the_run(run: Run) -> No
     run.start(G0, G1, Q0)
     for member, hello in run.hellos(G0, G1, Q0).items():
         assert (hello.role, hello.index, hello.config_digest) == (member.role, member.index, run.config.digest)
-        assert hello.address.startswith("tcp://")
+        assert hello.address.startswith(("tcp://", "ipc://@siafu-"))
     assert run.host.dead() is None
     assert run.host.num_alive == 3
 

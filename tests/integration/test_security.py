@@ -48,7 +48,8 @@ def test_keys_are_in_no_arguments_and_the_run_directory_is_its_owners(tmp_path: 
         assert all(b'"public"' not in path.read_bytes() for path in files)
 
 
-#: As a user who owns nothing: asks ports (a line of numbers at a time) for an invocation, and knocks as ZMTP does.
+#: As a user who owns nothing: asks ports and Unix sockets (a line of them at a time) for an invocation, and knocks as
+#: ZMTP does.
 STRANGER = r"""
 import json, os, socket, sys
 "x".encode("idna")  # loaded while its file can be read
@@ -59,12 +60,14 @@ greetings = (
     b"\xff" + bytes(8) + b"\x7f\x03\0NULL" + bytes(48),
 )
 for line in sys.stdin:
-    for port in map(int, line.split()):
+    for door in line.split():
         for said in greetings:
             requests += 1
             data = b""
             try:
-                with socket.create_connection(("127.0.0.1", port), 0.5) as link:
+                with socket.socket(socket.AF_UNIX if door[0] == "@" else socket.AF_INET) as link:
+                    link.settimeout(0.5)
+                    link.connect("\0" + door[1:] if door[0] == "@" else ("127.0.0.1", int(door)))
                     link.settimeout(0.05)
                     link.sendall(said)
                     data = link.recv(1 << 16)
@@ -76,17 +79,30 @@ print(json.dumps({"uid": os.getuid(), "requests": requests, "bytes": nbytes, "se
 """
 
 
-def listening(pids: list[int]) -> list[int]:
-    """Ports of loopback on which one of these processes listens."""
+def listening(pids: list[int]) -> list[str]:
+    """Ports of loopback on which one of these processes listens, and names of Unix sockets without a file ("@...")."""
+
+    def of(inode: str) -> str:
+        return f"socket:[{inode}]"
+
     sockets = set()
     for pid in pids:
         with contextlib.suppress(OSError):
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
                     sockets.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    ours = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
-    return sorted({int(address.partition(":")[2], 16) for address in ours if address.startswith("0100007F")})
+    ports = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    named = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    accepting = 1 << 16  # of a Unix socket's flags
+    listen = [row[1] for row in ports if row[3] == "0A" and of(row[9]) in sockets]
+    return sorted(
+        {str(int(address.partition(":")[2], 16)) for address in listen if address.startswith("0100007F")}
+        | {
+            row[7]
+            for row in named
+            if row[7:] and int(row[3], 16) & accepting and of(row[6]) in sockets and row[7][0] == "@"
+        }
+    )
 
 
 @pytest.mark.long
@@ -100,7 +116,7 @@ def test_another_user_of_the_machine_reads_no_secret_and_changes_no_weight(tmp_p
     stranger = subprocess.Popen(
         [sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    polled = set[int]()
+    polled = set[str]()
     with stranger, Training(tmp_path / "beside", *arguments) as training:
         assert stranger.stdin is not None
         while training.process.poll() is None:
@@ -113,7 +129,8 @@ def test_another_user_of_the_machine_reads_no_secret_and_changes_no_weight(tmp_p
         beside = training.result
         told = json.loads(stranger.communicate(timeout=30)[0])
     assert told["uid"] == 65534
-    assert len(polled) >= 7  # the coordinator's, those of four servers, and of two Lambdas at least
+    assert sum(door.startswith("@siafu-") for door in polled) >= 5  # the coordinator's, and those of four servers
+    assert len(polled) >= 7  # and of two Lambdas at least
     assert told["requests"] >= 2 * len(polled)
     assert (told["secrets"], told["served"]) == (0, 0), told
     assert beside["weights_digest"] == quiet["weights_digest"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -12,6 +13,7 @@ import pytest
 from siafu import config
 from siafu.config import Config, Servers, Train, cache_folder
 from siafu.errors import ConfigError
+from siafu.places import UNIX
 from siafu.setting import types_of
 
 FIELDS = [f"{section}.{key}" for section, values in Config().to_dict().items() for key in values]
@@ -312,6 +314,25 @@ def test_a_file_that_is_not_toml_is_named_with_the_place(tmp_path, content):
 )
 def test_activations_are_computed_again_where_fetching_them_takes_longer(settings, expected):
     assert Config().replace({"servers.backend": "lambda", **settings}).rematerialises == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Unix sockets without files are Linux's")
+@pytest.mark.parametrize(
+    ("settings", "listen"),
+    [
+        ({}, UNIX),
+        ({"servers.security": "curve"}, UNIX),
+        ({"servers.backend": "lambda"}, UNIX),
+        ({"servers.backend": "lambda", "lambda.proxy": "127.0.0.1:1080"}, "127.0.0.1"),
+        ({"servers.backend": "lambda", "lambda.on": "localstack"}, "127.0.0.1"),
+        ({"servers.backend": "lambda", "lambda.callback_host": "host"}, "127.0.0.1"),
+        ({"servers.ports": "7000-7099"}, "127.0.0.1"),
+        ({"servers.listen": "127.0.0.2"}, "127.0.0.2"),
+        ({"run.on": "ray"}, "127.0.0.1"),
+    ],
+)
+def test_members_of_one_machine_listen_on_unix_sockets_if_nobody_wants_a_port(settings, listen) -> None:
+    assert Config().replace(settings).listen == listen
 
 
 def test_a_cache_without_a_home_folder_names_the_settings_that_move_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from siafu.gate import MALFORMED
 from siafu.keys import Keys, Ring
 from siafu.sockets import Hub, public_key
 from siafu.wire import Bye, Heartbeat, Hello, Leave, Message
+from tests.siafu.test_sockets import LISTENS
 
 RUN_ID = bytes(8)
 KEYS = Keys(bytes(32), 2, 1, public_key)
@@ -27,9 +28,9 @@ WORKERS = KEYS.ring(G0).for_workers(G0, 1, public_key)
 PATIENCE_S, A_WHILE_S = 60.0, 0.4
 
 
-@pytest.fixture
-def server() -> Iterator[Hub]:
-    with Hub(G0, RUN_ID, listen="127.0.0.1", ring=KEYS.ring(G0)) as hub:
+@pytest.fixture(params=LISTENS)
+def server(request: pytest.FixtureRequest) -> Iterator[Hub]:
+    with Hub(G0, RUN_ID, listen=request.param, ring=KEYS.ring(G0)) as hub:
         yield hub
 
 
@@ -153,8 +154,11 @@ def test_a_worker_sends_no_more_than_its_largest_result(server: Hub) -> None:
 
 
 def test_connections_that_say_nothing_do_not_keep_others_out(server: Hub) -> None:
-    host, port = server.endpoint.removeprefix("tcp://").split(":")
-    strangers = [socket.create_connection((host, int(port))) for _ in range(200)]
+    kind, _, name = server.endpoint.partition("://")
+    strangers = [socket.socket(socket.AF_UNIX if kind == "ipc" else socket.AF_INET) for _ in range(200)]
+    for stranger in strangers:
+        host, _, port = name.partition(":")
+        stranger.connect((host, int(port)) if port else "\0" + name[1:])
     try:
         with saying(server, G1, KEYS.ring(G1)):
             assert [sender for sender, _ in heard(server)] == [G1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from siafu import sockets, wire
 from siafu.address import COORDINATOR, Address, graph_server, param_server, worker
 from siafu.errors import PeerLost, RemoteProtocolError
+from siafu.places import UNIX
 from siafu.sockets import Hub
 from siafu.wire import (
     MESSAGES,
@@ -38,9 +40,13 @@ RUN_ID = bytes(8)
 LAST = Heartbeat("", 0)  # anybody may say it
 
 
-@pytest.fixture
-def server() -> Iterator[Hub]:
-    with Hub(graph_server(0), RUN_ID, listen="127.0.0.1") as hub:
+#: What a hub of this machine can listen on.
+LISTENS = ["127.0.0.1", *[UNIX] * (sys.platform == "linux")]
+
+
+@pytest.fixture(params=LISTENS)
+def server(request: pytest.FixtureRequest) -> Iterator[Hub]:
+    with Hub(graph_server(0), RUN_ID, listen=request.param) as hub:
         yield hub
 
 
