@@ -21,7 +21,7 @@ import numpy as np
 from graph_data.source_flags import with_options
 from graph_data.sources import columns
 from graph_data.sources.columns import file_and_columns, path_and_options
-from graph_data.sources.names import Source
+from graph_data.sources.names import resolve
 from graph_data.sources.onehot import ENDING
 from graph_data.sources.randomrows import random_width
 from graph_data.sources.vertexfiles import is_by_number
@@ -37,12 +37,13 @@ def of_run(run: str | Path) -> tuple[str, ...]:
     return names.get(CHOSEN) or names.get(COLUMNS, ())
 
 
-def as_read(source: str, found: Source, run: str | Path) -> str:
+def as_read(source: str, run: str | Path) -> str:
     """The source's name with the run's columns of edges and ids (rule 3), and those of features if these are a table
     that is named without columns (rule 1).
 
     Raises: DatasetError for a column that the table lacks.
     """
+    found = resolve(source)
     asked, edges = of_run(run), path_and_options(found.argument)[0]
     given = dict(parse_qsl(path_and_options(found.argument)[1], errors="surrogateescape"))
     text = given.get("features", "")

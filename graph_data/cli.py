@@ -12,6 +12,7 @@ from typing import Any
 
 from graph_data import source_flags
 from graph_data.choice import AUTO
+from graph_data.chosen import as_read
 from graph_data.inspection.report import inspect_source
 from graph_data.inspection.show import show
 from graph_data.options import Options
@@ -203,6 +204,8 @@ def inspect(source: str, args: argparse.Namespace) -> int:
     """Shows the graph. Raises: ConfigError if it does not fit in memory."""
     if args.out:
         raise ConfigError("--inspect prepares nothing: leave --out away, or --inspect")
+    if args.features_as:
+        source = as_read(source, args.features_as)
     report = inspect_source(source, directed=args.directed, memory=args.memory)
     if args.json:
         print(json.dumps(report.as_json()))

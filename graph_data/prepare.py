@@ -120,12 +120,13 @@ def _as_read(source: Any, options: Options) -> Any:
         check_ends(source, options.features_as)
     if not options.features_as or not isinstance(source, str | os.PathLike):
         return source
-    return as_read(os.fspath(source), resolve(os.fspath(source)), options.features_as)
+    return as_read(os.fspath(source), options.features_as)
 
 
 def estimate(source: Any, *, memory: str | int | None = None, stream: bool | None = None, **given: Any) -> Estimate:
     """What ``prepare`` with these options will take, and which way it will go. Options as for ``prepare``."""
-    return estimate_of(found_in(source), Options.of(given), memory, stream)
+    options = Options.of(given)
+    return estimate_of(found_in(_as_read(source, options)), options, memory, stream)
 
 
 def _in_memory(graph: Graph, options: Options, writer: ShardWriter, say: Callable[[str], None]) -> ShardSet:

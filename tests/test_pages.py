@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import glob
 import importlib.util
+import re
 import shlex
 import shutil
 import signal
@@ -38,6 +39,14 @@ PAGES = {
 FAST = ("README.md",)
 #: Verbs that train many times, or load torch.
 LONG = ("baseline", "export", "report", "search", "value")
+#: What a command has in it -> the extra of siafu without which it ends with an error.
+EXTRAS = {
+    r"^siafu baseline |^siafu value .*(vanilla|pipegcn)": "gpu",
+    r"^siafu deploy ": "infra",
+    r"^siafu export ": "export",
+    r"^siafu report ": "plot",
+    r"--to (csv|parquet)|(?<!--out )\b[\w*./]+\.(csv|parquet)\b": "data",
+}
 CAPITALS = {"NEW.csv": "new.csv", "USERS2.csv": "users2.csv", "DIR": "out"}
 
 
@@ -143,6 +152,23 @@ def test_python_that_is_not_run_compiles_and_its_imports_exist() -> None:
                     names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                     names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                     assert all(importlib.util.find_spec(name.partition(".")[0]) for name in names), (page, names)
+
+
+def test_a_page_says_which_extra_a_command_needs() -> None:
+    """Who has followed a page from its top, after ``make setup``, has what its commands need, or was told. The machine
+    that runs this has every extra."""
+    silent = []
+    for page, pieces in PAGES.items():
+        lines = (ROOT / page).read_text().splitlines()
+        for piece in (piece for piece in pieces if piece.kind == "siafu"):
+            above = "\n".join(lines[: piece.line])
+            needed = {extra for pattern, extra in EXTRAS.items() if re.search(pattern, piece.text)}
+            silent += [
+                f"{page}:{piece.line}: {piece.text}: [{extra}]"
+                for extra in needed
+                if not re.search(rf"\[(\w+,)*{extra}(,\w+)*\]|extras? (`\w+` and )*`{extra}`", above)
+            ]
+    assert not silent
 
 
 def test_most_commands_are_run() -> None:

@@ -174,7 +174,10 @@ def type_of(files: Sequence[Path], ends: Sequence[str], how: str, tables: Sequen
         listed = [*((file, end) for end in ends), *(table for table in tables if not columns.is_parquet(table[0]))]
         if any(textfile.LEADING_ZERO.fullmatch(value) for where in listed for value in textfile.values(*where)):
             return pa.large_string()
-        return _type_of_text([textfile.first_value(file, end) for end in ends])
+        first = [textfile.first_value(file, end) for end in ends]
+        if not any(first):  # without edges the ids of vertices decide
+            first = [textfile.first_value(*table) for table in tables if not columns.is_parquet(table[0])]
+        return _type_of_text(first)
     found = [_kept_type(columns.column_type(file, end), Where(file, 1, end)) for end in ends]
     if any(kind == pa.uint64() for kind in found):
         tops = [columns.largest(one, end) or 0 for one in files for end in ends]

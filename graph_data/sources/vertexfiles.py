@@ -133,8 +133,9 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
         )
     if not values:
         used = " that is not a label or split" if len(names) > 1 else ""
+        how = f": --labels {files[0].name}#COLUMN takes one of them" if not chosen and len(without) > 1 else ""
         raise DatasetError(
-            f"{files[0]}: its columns are {', '.join(names)}: must be an id and at least one value{used}"
+            f"{files[0]}: its columns are {', '.join(names)}: must be an id and at least one value{used}{how}"
         )
     for file in files:
         columns.check_columns(file, (id_column, *values))
@@ -240,9 +241,14 @@ def features(
         found = RowFile(Path(text))
         return found[:][:, None] if found.ndim == 1 else found  # a vector is one feature
     if unfit := words.of_words(rows.files[0], [name for name in rows.values if name not in rows.onehot]):
-        column, value = unfit
+        (column, value), file = unfit, rows.files[0]
+        if words.is_split(file, column):
+            raise DatasetError(
+                f"{file}: column {column!r} is a split by its values: --split {file.name}#{column} makes a split of "
+                f"it, #-{column} leaves it out of the features"
+            )
         raise DatasetError(
-            f"{rows.files[0]}: column {column!r} is {value}, must be a number: #*,{column}:onehot makes a feature of "
+            f"{file}: column {column!r} is {value}, must be a number: #*,{column}:onehot makes a feature of "
             f"each word, #-{column} leaves it out"
         )
     widths = rows.widths

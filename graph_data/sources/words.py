@@ -21,6 +21,7 @@ from siafu.sparse import Array
 
 MAX_CLASSES = 1 << 20
 ROLES = {"0": NONE, "1": TRAIN, "2": VAL, "3": TEST, **PARTS}
+HEAD = 1 << 12  # rows that tell what a column is
 MASK_VALUES = ("0", "1", "0.0", "1.0", "true", "false")
 ROLES_ARE = "train, val (valid, validation), test, none, or 0 (none), 1 (train), 2 (validation), 3 (test)"
 
@@ -30,22 +31,28 @@ def is_words(file: Path, column: str) -> bool:
     False are words: of classes, the names."""
     if not columns.is_parquet(file):
         first, head = textfile.first_value(file, column), textfile.values(file, column)
-        decimal = next((value for value in head if textfile.DECIMAL_COMMA.fullmatch(value)), None)
-        if decimal and all(textfile.NUMBER.fullmatch(value.replace(",", ".")) for value in head):
-            raise DatasetError(
-                f"{file}: column {column!r} is {decimal!r}, a number with a decimal comma: must have a point"
-            )
+        _check_points(file, column, head)
         codes = any(map(textfile.LEADING_ZERO.fullmatch, head))  # 01067 and 1067 are two
         return first is not None and (codes or not textfile.NUMBER.fullmatch(first))
     kind, is_ = columns.column_type(file, column), arrow().types
     return not (is_.is_integer(kind) or is_.is_floating(kind) or is_.is_decimal(kind) or is_.is_null(kind))
 
 
+def _check_points(file: Path, column: str, head: Sequence[str]) -> None:
+    """Raises: DatasetError for numbers with a decimal comma, as spreadsheets of many countries write them."""
+    decimal = next((value for value in head if textfile.DECIMAL_COMMA.fullmatch(value)), None)
+    if decimal and all(textfile.NUMBER.fullmatch(value.replace(",", ".")) for value in head):
+        raise DatasetError(
+            f"{file}: column {column!r} is {decimal!r}, a number with a decimal comma: must have a point"
+        )
+
+
 def of_words(file: Path, names: Sequence[str]) -> tuple[str, str] | None:
     """The first of these columns that is of words, with its first value or its type; None if there is none. Dates, true
-    and false are none."""
+    and false are none. Raises: DatasetError for numbers with a decimal comma."""
     if not columns.is_parquet(file):
         for name, head in zip(names, textfile.heads(file, names), strict=True):
+            _check_points(file, name, head)
             is_number = any(map(textfile.NUMBER.fullmatch, head)) or any(map(textfile.DECIMAL_COMMA.fullmatch, head))
             if head and not is_number and not textfile.are_bools(head):
                 return name, repr(head[0])
@@ -175,6 +182,15 @@ def _read_mask(array: Any, where: Where) -> Array:
 
 
 MASK = Kind("float64", "0 or 1, as a mask is", _read_mask)
+
+
+def is_split(file: Path, column: str) -> bool:
+    """Whether the first values of a column of words are all train, val, test or none."""
+    try:
+        first, *_ = next(columns.blocks(file, [column], HEAD, [Roles().kind]), (np.empty(0, np.uint8),))
+    except DatasetError:
+        return False
+    return bool(first.any())
 
 
 def is_mask(file: Path, column: str) -> bool:

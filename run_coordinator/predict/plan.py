@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from graph_data.chosen import as_read
 from graph_data.renumbered import Numbers
 from run_coordinator import conditions, prepared
 from run_coordinator.lambda_emulator import as_asked
@@ -95,6 +96,8 @@ class Plan:
             changes["model.outputs"] = self.spec.num_classes
         if not self.config.data.split < len(manifest.splits):
             changes["data.split"] = 0
+        if self.features_as and not is_prepared(source):  # the name with the columns that the shards were made of
+            changes["data.source"] = as_read(source, self.features_as)
         classes = meanings.classes if "classes" in names else ()
         return replace(
             self, config=prepared.fit(self.config.replace(changes), shards), classes=classes, numbers=numbers

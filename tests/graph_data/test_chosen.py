@@ -9,6 +9,7 @@ import pytest
 import siafu
 from graph_data.prepare import cached, prepare
 from graph_data.sources.names import resolve
+from siafu.__main__ import main
 from siafu.errors import DatasetError
 from siafu.shards import ShardSet
 from tests.graph_data.test_standard import features_of
@@ -185,3 +186,14 @@ def test_other_columns_of_a_table_may_hold_anything(tmp_path):
     found = ShardSet.open(cached("e.csv?features=u.csv", features_as=first, cache_dir=tmp_path / "cache", **OPTIONS))
     assert features_of(found).tolist() == [[30], [40], [50], [60]]
     assert found.notes()[1] == "u.csv: vertices by [id], features [age]; not used: [brand] [size] [job]"
+
+
+def test_times_in_front_of_the_columns_of_the_run_are_no_question(tmp_path):
+    """The run's columns are source and target, so nobody has to say which are."""
+    Path("sales.csv").write_text("buyer,seller\n1,2\n2,3\n3,4\n4,1\n")
+    Path("new.csv").write_text("time,seller,buyer\n1700000000,2,1\n1700000001,3,2\n1700000002,4,3\n")
+    first = prepare("sales.csv?features=u.csv%23age", tmp_path / "first", **OPTIONS).path
+    given = ["prepare", "new.csv", "--features", "u.csv", "--features-as", str(first)]
+    assert main([*given, "--inspect"]) == 0
+    assert main([*given, "--directed", "--out", "out"]) == 0
+    assert ShardSet.open("out").notes()[0] == "new.csv: edges from [buyer] to [seller]; not used: [time]"

@@ -234,6 +234,10 @@ IN_ORDER = USERS["user"]
             {"age": ["ten"] * N},
             r"column 'age' is text, must be a number: .* each word, features=\['-age'\] leaves it out$",
         ),
+        (
+            {"age": ["train", "test"] * (N // 2)},
+            r"column 'age' is a split by its values: split=\['age'\] makes a split of it, features=\['-age'\] leaves",
+        ),
         ({"age": None}, r"has no column 'age', only user, posts, "),
         ({"role": ["some"] * N}, r"row 1: column 'role' is 'some', must be train, val"),
     ],

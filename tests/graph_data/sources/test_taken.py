@@ -131,6 +131,31 @@ def test_features_that_nobody_named_hold_no_label_split_or_mask_of_another_table
     assert (graph.num_features, graph.split[:, 0].tolist()) == (1, [TRAIN, TEST, TRAIN, 0])
 
 
+def test_a_column_of_train_and_test_among_the_features_is_told_to_be_a_split():
+    """Who leaves it out instead, trains on a split that siafu draws."""
+    Path("u.csv").write_text("id,age,role\n1,30,train\n2,40,test\n3,50,train\n4,60,\n")
+    words = (
+        r"^u\.csv: column 'role' is a split by its values: --split u\.csv#role makes a split of it, #-role leaves it "
+        "out of the features$"
+    )
+    refused(words, "features=u.csv")
+    graph = load("features=u.csv&split=u.csv%23role")
+    assert (graph.num_features, graph.split[:, 0].tolist()) == (1, [TRAIN, TEST, TRAIN, 0])
+
+
+def test_labels_of_all_columns_leave_no_features_and_one_of_them_can_be_named():
+    Path("u.csv").write_text("id,age,y\n1,30,0\n2,40,1\n3,50,0\n4,60,1\n")
+    words = r"^u\.csv: its columns are id, age, y: .* label or split: --labels u\.csv#COLUMN takes one of them$"
+    refused(words, "features=u.csv&labels=u.csv")
+
+
+def test_a_table_of_no_edges_takes_ids_as_those_of_vertices_are():
+    Path("e.csv").write_text("source,target\n")
+    Path("u.csv").write_text("id,age\nann,30\nbob,40\n")
+    graph = load("features=u.csv")
+    assert (graph.num_vertices, len(graph.src)) == (2, 0)
+
+
 def test_names_of_columns_may_be_longer_than_a_first_look():
     """Tables of genes have ten thousand columns."""
     names = [f"ENSG{i:011d}" for i in range(5000)]
@@ -458,7 +483,7 @@ def test_separators_and_comments_are_recognised(name, text):
 
 def test_decimal_commas_are_refused():
     Path("u.csv").write_text("id;age\n1;0,5\n2;1,5\n3;2,5\n4;3,5\n")
-    refused(r"^u\.csv: row 1: column 'age' is '0,5', must be a number$", "features=u.csv")
+    refused(r"^u\.csv: column 'age' is '0,5', a number with a decimal comma: must have a point$", "features=u.csv")
 
 
 def test_decimal_commas_are_no_classes():

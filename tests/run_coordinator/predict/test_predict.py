@@ -272,7 +272,7 @@ def table_of(folder: Path, names: list[str], more: str = "") -> str:
     """A graph in two CSV files, whose features have these names in this order: column xI of GRAPH is called xI."""
     folder.mkdir()
     edges = "".join(f"{u},{v}\n" for u, v in zip(GRAPH.src, GRAPH.dst, strict=True))
-    (folder / "edges.csv").write_text(f"source,target\n{edges}")
+    (folder / "edges.csv").write_text(f"buyer,seller\n{edges}")
     X = np.asarray(GRAPH.features)
     columns = [X[:, int(name[1:])] if name[1:].isdecimal() else np.arange(len(X)) for name in names]
     rows = "".join(
@@ -307,6 +307,18 @@ def test_columns_of_another_table_are_found_by_their_names(
     )
     np.testing.assert_array_equal(found.values, own.values)
     assert [line.partition("; ")[2] for line in said if "vertices by" in line] == ["not used: [height] [job]"]
+
+
+def test_times_in_front_of_the_columns_of_the_run_are_no_question(
+    of_tables: tuple[Run, list[str], Path], tmp_path: Path
+) -> None:
+    run, names, folder = of_tables
+    timed = table_of(tmp_path / "timed", names)
+    edges = "".join(f"1700000000,{v},{u}\n" for u, v in zip(GRAPH.src, GRAPH.dst, strict=True))
+    (tmp_path / "timed" / "edges.csv").write_text(f"time,seller,buyer\n{edges}")
+    settings = {"data.cache_dir": str(folder / "cache")}
+    found = siafu.predict(run, graph=timed, scores="logits", settings=settings)
+    np.testing.assert_array_equal(found.values, siafu.predict(run, scores="logits", settings=settings).values)
 
 
 def test_a_table_without_a_column_of_the_run_is_refused(of_tables: tuple[Run, list[str], Path], tmp_path: Path) -> None:
