@@ -296,6 +296,16 @@ def test_a_finished_run_cost_what_its_result_says(tmp_path: Path) -> None:
     assert report["servers"]["graph_servers"] == {"count": 2, "type": "c7g.2xlarge", "seconds": 3600.0}
 
 
+@pytest.mark.parametrize("key", ["usd", "parts", "counted", "as_of", "region"])
+def test_a_bill_that_lacks_a_key_is_named(tmp_path: Path, key: str) -> None:
+    run_dir = run_directory(tmp_path, "aws", finished=True)
+    result = json.loads((run_dir / "result.json").read_text())
+    del result["cost"][key]
+    (run_dir / "result.json").write_text(json.dumps(result))
+    with pytest.raises(ConfigError, match=rf"result.json: lacks '{key}'"):
+        cost.examine(run_dir, "mine")
+
+
 def test_a_run_that_goes_on_cost_what_its_last_epoch_says(tmp_path: Path) -> None:
     report = cost.examine(run_directory(tmp_path, "aws", finished=False), "mine")
     assert not report["finished"]
