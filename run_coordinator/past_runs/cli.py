@@ -29,7 +29,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu runs [FOLDER] [--graph NAME] [--json]"
-    parser.description = "List the runs in a folder: graph, model, state, epochs, scores, time and cost."
+    parser.description = "List the runs in a folder: date, graph, model, state, epochs, scores, time and cost."
     parser.epilog = EXAMPLES
     parser.add_argument("folder", nargs="?", default="runs", metavar="FOLDER", help="where run directories are [runs]")
     parser.add_argument("--graph", default="", metavar="NAME", help="only runs on this graph")
@@ -60,8 +60,8 @@ def graphs_of(one: PastRun | Trials) -> set[str]:
 
 
 #: The columns that a narrow terminal is left, the first ones first.
-FIRST = ("run", "state", "test", "epochs", "where", "time", "validation", "graph", "model", "cost")
-WORDS = ("run", "where", "graph", "model", "state")
+FIRST = ("run", "state", "test", "where", "graph", "time", "date", "model", "validation", "epochs", "cost")
+WORDS = ("run", "date", "where", "graph", "model", "state")
 
 
 def show(found: Sequence[PastRun | Trials], deployed: Sequence[DeployedRun], folder: Path, console: Console) -> None:

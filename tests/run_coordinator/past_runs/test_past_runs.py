@@ -165,7 +165,7 @@ def test_a_notebook_shows_the_table_of_the_command(tmp_path: Path) -> None:
         f"(PastRun({tmp_path}/<one>, finished, val 0.7500, test 0.6500), Trials({tmp_path}/many, seeds, 2 runs))"
     )
     shown = found._repr_html_()
-    assert "<td>&lt;one&gt;</td><td>digits</td><td>gcn pipe</td><td>finished</td>" in shown
+    assert "<td>&lt;one&gt;</td><td>2026-11-26 19:00</td><td>digits</td><td>gcn pipe</td><td>finished</td>" in shown
     assert "<td>0.600 ± 0.141</td>" in shown
 
 
