@@ -8,11 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from infra.verbs.arguments import add_config, config_of
-from run_coordinator import live_status, past_runs
-from run_coordinator.past_runs.cli import show
+from run_coordinator.past_runs.cli import status_of
 from siafu import extras
 from siafu.progress import dollars
 
@@ -34,25 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.run:
-        return _of_run(Path(args.run), as_json=args.json)
+        status_of(Path(args.run), as_json=args.json)
+        return 0
     config = config_of(args)
     with extras.needed("aws"):
         from infra.machines import found, overview
     report = overview.examine(config, found.mailbox_of(config))
     print(json.dumps(report) if args.json else "\n".join(_lines(report)))
-    return 0
-
-
-def _of_run(path: Path, *, as_json: bool) -> int:
-    """Its row in ``siafu runs``, and what it is doing. Raises: ConfigError if it is no run directory."""
-    found = past_runs.read(path)
-    running = {run.dir: live_status.read(run.dir) for run in found.runs if run.state == "running"}
-    if as_json:
-        print(json.dumps({**found.to_dict(), "running": {str(run_dir): told for run_dir, told in running.items()}}))
-        return 0
-    show([found], [], path.parent, Console(markup=False))
-    for run_dir, told in running.items():
-        print(f"{run_dir}: {told.get('phase', 'running')}, {told.get('tasks_in_flight') or 0} tasks in flight")
     return 0
 
 

@@ -226,6 +226,20 @@ def test_a_folder_that_is_none_and_a_broken_run_are_named(
     assert main(["compare", str(broken), str(tmp_path / "whole")]) == 2
 
 
+def test_a_dataframe_of_a_run_has_a_row_for_each_epoch(tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    run = written(tmp_path / "done", scores=(0.5, 0.75))
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text(
+        "".join(f"{line}\n" for line in lines if '"epoch": 1' not in line or "loss" in line)
+    )
+    found = siafu.Run.open(run).to_pandas()
+    assert found["epoch"].tolist() == [1, 2]
+    assert found["loss"].tolist() == [0.5, 0.25]
+    assert found["val_acc"].isna().tolist() == [True, False]  # the first was not evaluated
+    assert (found["val_acc"][1], found["usd"].tolist()) == (0.75, [0.25, 0.5])
+
+
 def test_a_run_is_opened_by_its_directory(tmp_path: Path) -> None:
     run = siafu.Run.open(written(tmp_path / "done"))
     assert (run.stopped, len(run.metrics())) == ("epochs", 5)
