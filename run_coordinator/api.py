@@ -37,7 +37,7 @@ from siafu.shards import ShardSet
 
 @keywords.spelled_out(tuple(run_config.SHORT), tables=True)
 def train(
-    source: Any = "",
+    source: Any = ...,
     *,
     config: Config | str | Path | None = None,
     settings: Mapping[str, Any] | None = None,

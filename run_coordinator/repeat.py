@@ -122,7 +122,7 @@ class Runs:
 
 @keywords.spelled_out(tuple(run_config.SHORT), tables=True)
 def repeat(
-    source: Any = "",
+    source: Any = ...,
     *,
     runs: int,
     data_seeds: bool = False,

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import curves
+from run_coordinator import curves, tables
 from siafu import model_file, progress, run_files
 from siafu.errors import ConfigError
-from siafu.run_files import CONFIG, Record, Result
+from siafu.metrics import SPLITS
+from siafu.run_files import CONFIG, BySplit, Record, Result
 from siafu.sparse import Array
+
+#: Of a record of metrics.jsonl, for ``Run.to_pandas``.
+EPOCH_COLUMNS = ("epoch", "loss", "time_s", "epoch_s", "ghost_bytes", "usd")
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,6 +58,19 @@ class Run:
         """The lines of metrics.jsonl."""
         return run_files.records(self.dir)
 
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` with a row for each epoch: epoch, loss, time_s (since training began), epoch_s,
+        ghost_bytes, usd (so far), and train_acc, val_acc, test_acc (NaN where it was not evaluated). Raises:
+        ConfigError without pandas."""
+        metrics = self.metrics()
+        judged = {record["epoch"]: record for record in metrics if record["event"] == "evaluation"}
+        rows = [
+            {**{name: record.get(name) for name in EPOCH_COLUMNS}, **_scores(judged.get(record["epoch"]))}
+            for record in metrics
+            if record["event"] == "epoch"
+        ]
+        return tables.frame(rows, [*EPOCH_COLUMNS, *_scores(None)])
+
     def plot(self) -> Any:
         """Loss and scores over the epochs, as a matplotlib Figure."""
         return curves.plot(self.result, self.metrics())
@@ -67,3 +84,8 @@ class Run:
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return curves.html(self.result, self.metrics())
+
+
+def _scores(judged: BySplit | None) -> dict[str, float]:
+    found = {split: judged[split] if judged else None for split in SPLITS}
+    return {f"{split}_acc": scores["acc"] if scores else float("nan") for split, scores in found.items()}

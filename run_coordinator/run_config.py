@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import EllipsisType
 from typing import Any
 
 from graph_data import source_flags
@@ -59,10 +60,10 @@ def asked(
     short: Mapping[str, Any],
     preset: str,
 ) -> tuple[Config, Any]:
-    """``resolve``, and the source if it is a graph in memory, else None. Raises: ConfigError also if a keyword argument
-    is an option of a source that is read from files, and this is none."""
-    if isinstance(source, str | os.PathLike):
-        return resolve(os.fspath(source), config, settings, short, preset), None
+    """``resolve``, and the source if it is a graph in memory, else None. ``source``: ... is that of the config. Raises:
+    ConfigError also if a keyword argument is an option of a source that is read from files, and this is none."""
+    if source is ... or isinstance(source, str | os.PathLike):
+        return resolve(name_of(source), config, settings, short, preset), None
     if source is None:
         raise ConfigError("source is None, must be a source's name or a graph: what made it returned nothing")
     for name in source_flags.sorted_out(short)[1]:
@@ -71,6 +72,16 @@ def asked(
             "made (siafu.from_pandas, siafu.from_arrays, ...)"
         )
     return resolve("", config, settings, short, preset), source
+
+
+def name_of(graph: EllipsisType | str | os.PathLike[str], argument: str = "source") -> str:
+    """What a function was given for a graph, as ``resolve`` takes it: "" for ..., which says nothing. Raises:
+    ConfigError for an empty name, which would be taken for nothing said."""
+    if graph is ...:
+        return ""
+    if not (name := os.fspath(graph)):
+        raise ConfigError(f"{argument} is empty: name a graph, or leave it out")
+    return name
 
 
 def resolve(
@@ -91,7 +102,7 @@ def resolve(
     said here go back to their defaults. ``short`` may hold options of the source (``graph_data.source_flags``) too,
     which its name then holds.
     """
-    base = config if isinstance(config, Config) else configs.load(config) if config else Config()
+    base = config if isinstance(config, Config) else Config() if config is None else configs.load(config)
     changes = dict(settings or {})
     short, options = source_flags.sorted_out(short)
     for name, value in short.items():

@@ -123,7 +123,7 @@ class Search:
 
 @keywords.spelled_out(tuple(run_config.SHORT), tables=True)
 def search(
-    source: Any = "",
+    source: Any = ...,
     over: Mapping[str, Any] | None = None,
     *,
     random: int = 0,

@@ -40,7 +40,7 @@ __version__: str
 __all__: list[str]
 
 def train(
-    source: Any = "",
+    source: Any = ...,
     *,
     config: Config | str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -176,7 +176,7 @@ def train(
     """
 
 def repeat(
-    source: Any = "",
+    source: Any = ...,
     *,
     runs: int,
     data_seeds: bool = False,
@@ -260,7 +260,7 @@ def repeat(
     """
 
 def search(
-    source: Any = "",
+    source: Any = ...,
     over: Mapping[str, Any] | None = None,
     *,
     random: int = 0,
@@ -386,7 +386,7 @@ def resume(
 
 def train_baseline(
     method: str,
-    source: str = "",
+    source: Any = ...,
     *,
     config: BaselineConfig | str | Path | None = None,
     settings: Mapping[str, Any] | None = None,

@@ -50,7 +50,7 @@ VERBS = {
     "convert": ("graph_data.convert", "write a graph in another format (npz, CSV, Parquet, PyG, DGL)"),
     "deploy": ("infra.verbs.deploy", "create servers and a Lambda function on AWS, after showing their cost"),
     "destroy": ("infra.verbs.destroy", "remove a deployment from AWS, whatever state it is in"),
-    "status": ("infra.verbs.status", "show the machines and runs of a deployment on AWS"),
+    "status": ("infra.verbs.status", "show a deployment on AWS: machines, runs; or one local run"),
     "logs": ("infra.verbs.logs", "print the logs of a run, by role"),
     "attach": ("infra.verbs.attach", "follow a run on AWS that another terminal started, and fetch its results"),
     "cost": ("infra.verbs.cost", "show what a run has cost, by part"),

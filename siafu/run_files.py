@@ -5,7 +5,8 @@
     metrics.jsonl    a line for each Record, as it happens: while the run goes on, too
     result.json      Result: what the command prints with --json; written at the end
 
-Each is JSON as it stands there: a run of another siafu may lack what it did not know.
+Each is JSON as it stands there: a run of another siafu may lack what it did not know. Who reads a key that is not there
+gets a ConfigError that names the file and the key (``Told``).
 """
 
 from __future__ import annotations
@@ -253,6 +254,18 @@ class Manifest(TypedDict, total=False):
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+class Told(dict[str, Any]):
+    """A JSON object of a file. A key that it lacks is a fault of the file, so ``[key]`` raises ConfigError, not
+    KeyError."""
+
+    def __init__(self, found: Mapping[str, Any], where: str):
+        super().__init__(found)
+        self._where = where  # file, and line
+
+    def __missing__(self, key: str) -> Any:
+        raise ConfigError(f"{self._where}: lacks {key!r}: damaged, or written by another version of siafu")
+
+
 def records(run_dir: Path) -> list[Record]:
     """The lines of metrics.jsonl, of a run that goes on those that are whole. Raises: ConfigError naming file and
     line."""
@@ -272,7 +285,8 @@ def divergence(run_dir: Path) -> str:
 
 def manifest(run_dir: Path) -> Manifest:
     """Empty where there is none. Raises: ConfigError for a file that is no JSON object."""
-    return cast(Manifest, _json_object(run_dir / MANIFEST) or {})
+    found = _json_object(run_dir / MANIFEST)
+    return cast(Manifest, Told({}, str(run_dir / MANIFEST)) if found is None else found)
 
 
 def json_lines(file: Path) -> Iterator[dict[str, Any]]:
@@ -283,7 +297,7 @@ def json_lines(file: Path) -> Iterator[dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(file, error) from None
     for number, line in enumerate(whole.splitlines(), 1):
-        yield _object(line, f"{file}: line {number}")
+        yield read_object(line, f"{file}: line {number}")
 
 
 def last_lines(file: Path, nbytes: int) -> Iterator[dict[str, Any]]:
@@ -297,7 +311,7 @@ def last_lines(file: Path, nbytes: int) -> Iterator[dict[str, Any]]:
         raise _unreadable(file, error) from None
     whole = data.rpartition(b"\n")[0]
     for line in (whole.partition(b"\n")[2] if begin else whole).splitlines():
-        yield _object(line.decode(errors="replace"), f"{file}: a line")
+        yield read_object(line.decode(errors="replace"), f"{file}: a line")
 
 
 class GrowingLines:
@@ -327,21 +341,22 @@ class GrowingLines:
         self._at += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         where = f"{self._file}: a line"
-        return [cast(Record, _object(line.decode(errors="replace"), where)) for line in lines]
+        return [cast(Record, read_object(line.decode(errors="replace"), where)) for line in lines]
 
 
 def _json_object(file: Path) -> dict[str, Any] | None:
     try:
-        return _object(file.read_text(encoding="utf-8"), str(file))
+        return read_object(file.read_text(encoding="utf-8"), str(file))
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(file, error) from None
 
 
-def _object(text: str, where: str) -> dict[str, Any]:
+def read_object(text: str, where: str) -> dict[str, Any]:
+    """The ``Told`` that ``text`` is; ``where``: for errors. Raises: ConfigError if it is no JSON object."""
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_hook=lambda one: Told(one, where))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: {f'no JSON: {error}' if text.strip() else 'is empty'}") from None
     if not isinstance(found, dict):

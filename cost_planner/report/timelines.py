@@ -36,6 +36,8 @@ THICK = 0.7
 #: More would not be told apart: servers of a run, intervals of a server.
 MOST_RUNS, MOST_SERVERS, MOST_INTERVALS = 4, 4, 16
 ROW_IN = 0.085
+#: Of a panel of few intervals: its label needs that much.
+LEAST_IN = 0.5
 OTHER_EPOCH = 0.4  # opacity
 
 
@@ -47,7 +49,7 @@ def draw(shown: Mapping[str, Timeline]) -> tuple[Figure, str]:
         for server, spans in list(line.servers.items())[:MOST_SERVERS]
     ]
     intervals = [_intervals(spans) for *_, spans in panels]
-    heights = [0.42 + ROW_IN * len(one) for one in intervals]
+    heights = [0.42 + max(LEAST_IN, ROW_IN * len(one)) for one in intervals]
     drawn = figure(0.75 + sum(heights))
     kinds: set[str] = set()
     for axes, (title, line, spans), rows in zip(

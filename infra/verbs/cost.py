@@ -106,6 +106,11 @@ def examine(run_dir: Path, name: str, *, again: bool = False) -> dict[str, Any]:
         "run": name,
         "finished": bool(result),
         **spent,
+        "usd": spent["usd"],  # that of an old run may lack what is printed: so the error names it
+        "parts": spent["parts"],
+        "counted": spent["counted"],
+        "as_of": spent["as_of"],
+        "region": spent["region"],
         "seconds": seconds,
         "requests": usage.get("invocations", 0),
         "gb_s": usage.get("gb_s", 0.0),

@@ -1,13 +1,15 @@
-"""``siafu status``: a deployment's machines and runs, as ``infra.machines.overview`` finds them."""
+"""``siafu status``: a deployment's machines and runs, as ``infra.machines.overview`` finds them; or a local run."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from infra.verbs.arguments import add_config, config_of
+from run_coordinator.past_runs.cli import status_of
 from siafu import extras
 from siafu.progress import dollars
 
@@ -15,17 +17,22 @@ EXAMPLES = """examples:
   siafu status
   siafu status --name siafu --set lambda.region=eu-central-1
   siafu status --json
+  siafu status runs/mine              of a run directory on this machine; needs no AWS
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Show the stacks, machines and runs of a deployment."
+    parser.description = "Show the stacks, machines and runs of a deployment, or the state of a run on this machine."
     parser.epilog = EXAMPLES
+    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="a run directory [the deployment]")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_config(parser)
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.run:
+        status_of(Path(args.run), as_json=args.json)
+        return 0
     config = config_of(args)
     with extras.needed("aws"):
         from infra.machines import found, overview

@@ -17,6 +17,7 @@ from run_coordinator.baseline import launch
 from run_coordinator.baseline.settings import OWN, SHARED, fitted, resolve
 from run_coordinator.epoch_calls import OnEpoch
 from run_coordinator.run import Run
+from run_coordinator.run_config import name_of
 from siafu import allotment, extras, run_files
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
@@ -32,7 +33,7 @@ RANKS_PER_CORE = 8
 @keywords.spelled_out((*SHARED, *OWN), tables=True, defaults="by default those that the method begins with")
 def train_baseline(
     method: str,
-    source: str = "",
+    source: Any = ...,
     *,
     config: BaselineConfig | str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -52,7 +53,7 @@ def train_baseline(
     error that a rank raised.
     """
     needs_torch()
-    resolved = resolve(method, source, config, settings or {}, short, preset)
+    resolved = resolve(method, name_of(source), config, settings or {}, short, preset)
     _fits_here(resolved)
     resolved, shards, run_dir = _prepared(resolved, on_status)
     try:

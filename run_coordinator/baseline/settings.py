@@ -84,7 +84,7 @@ def _base(method: str, config: BaselineConfig | str | Path | None, model: str | 
     """What the method begins with, under the config."""
     if isinstance(config, BaselineConfig):
         return config
-    said = configs.sections_of(config) if config else {}
+    said = {} if config is None else configs.sections_of(config)
     model = model or said.get("model", {}).get("name") or BaselineConfig().model.name
     sections: dict[str, Any] = {section: dict(values) for section, values in said.items()}
     for key, value in first_settings(method, model).items():

@@ -93,7 +93,7 @@ def evaluate(
     run: str | os.PathLike[str],
     *,
     split: str = "test",
-    graph: Any = "",
+    graph: Any = ...,
     settings: Mapping[str, Any] | None = None,
     on_status: Callable[[Status], None] = lambda status: None,
 ) -> Evaluation:

@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
         outputs.check_picture(args.plot)
     with Display(f"{args.graph or args.run}, evaluated", 0, quiet=args.quiet) as display:
         settings = run_config.settings_of(args.set)
-        found = evaluate(args.run, split=args.split, graph=args.graph, settings=settings, on_status=display)
+        found = evaluate(args.run, split=args.split, graph=args.graph or ..., settings=settings, on_status=display)
     if args.plot:
         picture.save(found.plot(), args.plot)
     if args.json:

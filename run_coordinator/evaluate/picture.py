@@ -83,7 +83,7 @@ def _reliability(axes: Any, found: Scored) -> None:
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
     sizes = [10 + 240 * one["count"] / total for one in bins]
     points = [one["confidence"] for one in bins], [one["accuracy"] for one in bins]
-    axes.scatter(*points, s=sizes, color=BLUE, alpha=0.8, linewidth=0)
+    axes.scatter(*points, s=sizes, color=BLUE, alpha=0.8, linewidth=0, clip_on=False)
     axes.set_xlim(0, 1.05)
     axes.set_ylim(0, 1.05)
     axes.set_xlabel("probability of what is predicted")

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 State = Literal["finished", "at its limit", "running", "diverged", "broken off"]
 
 #: Of a table of runs.
-COLUMNS = ("run", "where", "graph", "model", "state", "epochs", "validation", "test", "time", "cost")
+COLUMNS = ("run", "date", "where", "graph", "model", "state", "epochs", "validation", "test", "time", "cost")
 
 
 class Told(TypedDict):
@@ -127,6 +127,7 @@ class PastRun:
         """Its row in a table of the runs in ``folder``."""
         return {
             "run": str(self.dir.relative_to(folder)),
+            "date": date_of(self.started),
             "where": self.config.run.on,
             "graph": self.graph,
             "model": self.model,
@@ -185,6 +186,7 @@ class Trials:
         usd = [run.usd for run in self.runs if run.usd is not None]
         return {
             "run": str(self.dir.relative_to(folder)),
+            "date": date_of(_started(self)),
             "where": ", ".join({run.config.run.on: 0 for run in self.runs}),
             "graph": ", ".join({run.graph: 0 for run in self.runs}),
             "model": ", ".join({run.model: 0 for run in self.runs}),
@@ -332,6 +334,11 @@ def columns_of(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Where runs ran is shown only if one ran elsewhere."""
     is_local = all(row["where"] in ("local", "") for row in rows)
     return [name for name in COLUMNS if not (name == "where" and is_local)]
+
+
+def date_of(started: str) -> str:
+    """ISO 8601, to the minute: "2026-11-26 19:00"."""
+    return started[:16].replace("T", " ") or "–"
 
 
 def time_of(seconds: float | None) -> str:

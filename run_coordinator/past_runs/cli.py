@@ -11,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from run_coordinator.past_runs import PastRun, PastRuns, Trials, columns_of, deployments, runs
+from run_coordinator import live_status
+from run_coordinator.past_runs import PastRun, PastRuns, Trials, columns_of, deployments, read, runs
 from run_coordinator.past_runs.deployments import DeployedRun
 from siafu.metrics import TITLES
 
@@ -29,7 +30,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu runs [FOLDER] [--graph NAME] [--json]"
-    parser.description = "List the runs in a folder: graph, model, state, epochs, scores, time and cost."
+    parser.description = "List the runs in a folder: date, graph, model, state, epochs, scores, time and cost."
     parser.epilog = EXAMPLES
     parser.add_argument("folder", nargs="?", default="runs", metavar="FOLDER", help="where run directories are [runs]")
     parser.add_argument("--graph", default="", metavar="NAME", help="only runs on this graph")
@@ -60,8 +61,8 @@ def graphs_of(one: PastRun | Trials) -> set[str]:
 
 
 #: The columns that a narrow terminal is left, the first ones first.
-FIRST = ("run", "state", "test", "epochs", "where", "time", "validation", "graph", "model", "cost")
-WORDS = ("run", "where", "graph", "model", "state")
+FIRST = ("run", "state", "test", "where", "graph", "time", "date", "model", "validation", "epochs", "cost")
+WORDS = ("run", "date", "where", "graph", "model", "state")
 
 
 def show(found: Sequence[PastRun | Trials], deployed: Sequence[DeployedRun], folder: Path, console: Console) -> None:
@@ -83,6 +84,19 @@ def show(found: Sequence[PastRun | Trials], deployed: Sequence[DeployedRun], fol
     metrics = {run.metric for one in found for run in one.runs}
     if others := sorted(TITLES[metric] for metric in metrics if metric and metric != "accuracy"):
         console.print(f"scores are accuracies, or {', '.join(others)} where a graph has no classes to tell apart")
+
+
+def status_of(path: Path, *, as_json: bool) -> None:
+    """Prints the row of one run directory, and what a running run does, for ``siafu status RUN``. Raises: ConfigError
+    if it is no run directory."""
+    found = read(path)
+    running = {run.dir: live_status.read(run.dir) for run in found.runs if run.state == "running"}
+    if as_json:
+        print(json.dumps({**found.to_dict(), "running": {str(run_dir): told for run_dir, told in running.items()}}))
+        return
+    show([found], [], path.parent, Console(markup=False))
+    for run_dir, told in running.items():
+        print(f"{run_dir}: {told.get('phase', 'running')}, {told.get('tasks_in_flight') or 0} tasks in flight")
 
 
 def most_of(width: int) -> int:

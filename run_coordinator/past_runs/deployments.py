@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from run_coordinator.past_runs import PastRun, money_of
+from run_coordinator.past_runs import PastRun, date_of, money_of
 from siafu import extras
 from siafu.config import cache_folder
 from siafu.errors import ConfigError, GnnError
@@ -58,6 +58,7 @@ class DeployedRun:
         return {
             **known,
             "run": str(local.dir.relative_to(folder)) if local else self.run,
+            "date": local.cells(folder)["date"] if local else date_of(str(self.told["asked"] or "")),
             "where": "aws",
             "graph": self.graph,
             "state": "not fetched" if self.told["state"] == "done" else str(self.told["state"]),

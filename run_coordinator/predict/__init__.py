@@ -28,6 +28,7 @@ from run_coordinator.predict.files import Block, Sheet
 from run_coordinator.predict.joined import JoinedRows
 from run_coordinator.predict.plan import Plan, plan_of
 from run_coordinator.predict.predictions import Predictions as Predictions
+from run_coordinator.run_config import name_of
 from siafu.baseline import load
 from siafu.errors import ConfigError, DatasetError
 from siafu.run_files import CONFIG
@@ -41,7 +42,7 @@ BLOCK_VALUES = 1 << 22
 def predict(
     run: str | os.PathLike[str],
     *,
-    graph: Any = "",
+    graph: Any = ...,
     layer: int | None = None,
     scores: str = "probabilities",
     settings: Mapping[str, Any] | None = None,
@@ -60,6 +61,7 @@ def predict(
 
     Raises: ConfigError or DatasetError for wrong input; PeerLost, WorkerError and others for failures.
     """
+    graph = name_of(graph, "graph") if graph is ... or isinstance(graph, str | os.PathLike) else graph
     with evaluated(run, graph, layer, scores, settings, on_status) as (sheet, blocks, result):
         return Predictions.of(sheet, list(blocks), result)
 

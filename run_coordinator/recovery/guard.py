@@ -9,6 +9,7 @@ place. One that ends by itself is right to, whatever its exit code.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -26,7 +27,7 @@ _RUN, _BEAT, _OVER = "run", ".", "over"
 
 def tell_run(run_dir: str, silence_s: float) -> None:
     """The launcher's first word: where its run is, and for how long it may be silent from now on."""
-    _write(f"{_RUN} {silence_s:g} {run_dir}\n")
+    _write(f"{_RUN} {silence_s:g} {json.dumps(run_dir)}\n")  # one line of ASCII, whatever the name holds
 
 
 def beat() -> None:
@@ -73,8 +74,8 @@ class _Launcher:
     def _hear(self, line: str) -> None:
         word, _, text = line.partition(" ")
         if word == _RUN:
-            silence_s, _, self.run_dir = text.partition(" ")
-            self.silence_s = float(silence_s)
+            silence_s, _, run_dir = text.partition(" ")
+            self.silence_s, self.run_dir = float(silence_s), json.loads(run_dir)
         elif word == _OVER:
             self.silence_s = None
 

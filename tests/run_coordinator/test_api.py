@@ -2,6 +2,7 @@
 
 import pytest
 
+import siafu
 from graph_data.prepare import prepare
 from run_coordinator import api, run_config
 from run_coordinator.api import train
@@ -237,3 +238,24 @@ def test_settings_that_stop_by_validation_are_refused_where_nothing_is_validated
     assert built(asked, shards)
     with pytest.raises(ConfigError, match=f"^train.{key} = {value:g}: .*shards has no validation vertices to stop by"):
         built(asked.replace({f"train.{key}": value}), shards)
+
+
+def test_an_empty_name_is_refused_not_taken_for_the_default(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for call in (
+        lambda: siafu.train(""),
+        lambda: siafu.train(source=""),
+        lambda: siafu.repeat("", runs=2),
+        lambda: siafu.search("", {"lr": [0.1, 0.2]}),
+    ):
+        with pytest.raises(ConfigError, match="source is empty: name a graph, or leave it out"):
+            call()
+    for judge in (siafu.predict, siafu.evaluate):
+        with pytest.raises(ConfigError, match="graph is empty: name a graph, or leave it out"):
+            judge("run", graph="")
+    with pytest.raises(ConfigError, match="No such file"):
+        siafu.train(config="")
+    monkeypatch.setattr("run_coordinator.baseline.needs_torch", lambda: None)
+    with pytest.raises(ConfigError, match="source is empty"):
+        siafu.train_baseline("pipegcn", "")
+    assert not list(tmp_path.iterdir())

@@ -48,6 +48,27 @@ def test_a_run_that_goes_on_has_no_result_and_a_broken_one_is_named(tmp_path: Pa
         run_files.manifest(tmp_path)
 
 
+def test_a_key_that_a_file_lacks_is_named_with_the_file(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"event": "start"}\n{"event": "epoch", "val": {"loss": 1}}\n')
+    (tmp_path / "result.json").write_text('{"cost": {"parts": {}}}')
+    (tmp_path / "manifest.json").write_text("{}")
+    records, result = run_files.records(tmp_path), run_files.result(tmp_path)
+    with pytest.raises(ConfigError, match=r"metrics.jsonl: line 2: lacks 'epoch': damaged, or written by another"):
+        records[1]["epoch"]  # type: ignore[typeddict-item]
+    with pytest.raises(ConfigError, match=r"metrics.jsonl: line 2: lacks 'acc'"):
+        records[1]["val"]["acc"]  # type: ignore[typeddict-item]
+    with pytest.raises(ConfigError, match=r"result.json: lacks 'stopped'"):
+        result["stopped"]  # type: ignore[index]
+    with pytest.raises(ConfigError, match=r"result.json: lacks 'usd'"):
+        result["cost"]["usd"]  # type: ignore[index]
+    with pytest.raises(ConfigError, match=r"manifest.json: lacks 'graph'"):
+        run_files.manifest(tmp_path)["graph"]
+    assert records[1].get("epoch") is None  # what older runs may lack is asked for like this
+    lines = run_files.GrowingLines(tmp_path).new()
+    with pytest.raises(ConfigError, match=r"metrics.jsonl: a line: lacks 'loss'"):
+        lines[1]["loss"]  # type: ignore[typeddict-item]
+
+
 def test_a_result_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_files.write_result(tmp_path, {"stopped": "epochs"})  # type: ignore[typeddict-item]
 

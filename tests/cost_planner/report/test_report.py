@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import resource
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,7 +15,7 @@ import pytest
 
 from cost_planner.plan import check
 from cost_planner.plan.calibration import Calibration
-from cost_planner.report import drawing, timelines
+from cost_planner.report import drawing, series, timelines
 from run_coordinator import api
 from siafu.__main__ import main
 from siafu.progress import duration, size
@@ -23,6 +25,7 @@ from tests.cost_planner.report.runs import baseline, servers, write
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ALL = [
     "accuracy-time",
     "accuracy-dollars",
@@ -81,6 +84,28 @@ def test_a_page_needs_nothing_else_and_has_each_id_once(page):
     assert not found.tags & {"script", "link", "img", "object", "iframe"}
     assert "@import" not in page.read_text()
     assert len(found.ids) == len(set(found.ids))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt install chromium)")
+def test_no_scrollbar_stands_over_the_summary_at_900_pixels(page: Path, tmp_path: Path) -> None:
+    measured = "const one = document.querySelector('.wide'); document.title = one.scrollWidth - one.clientWidth"
+    copy = tmp_path / "copy.html"
+    copy.write_text(page.read_text().replace("</body>", f"<script>{measured}</script></body>"))
+    command = [
+        *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"),
+        *("--window-size=900,1000", "--dump-dom", copy.as_uri()),
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    assert "<title>0</title>" in shown
+
+
+def test_a_panel_of_one_interval_has_room_for_its_label() -> None:
+    spans = {server: [series.Span(0, "GA", 0.0, 0.5, own=True)] for server in range(2)}
+    with drawing.style():
+        drawn, _ = timelines.draw({"one": series.Timeline(0, 1.0, spans, aligned=True)})
+        drawn.draw_without_rendering()
+    for axes in drawn.axes:
+        assert axes.yaxis.label.get_window_extent().height <= axes.get_window_extent().height
 
 
 def test_results_stand_above_what_limits_them_and_the_best_comes_first(page):

@@ -21,6 +21,9 @@ from infra.machines.agent_state import Order
 from infra.machines.mailbox import Mailbox, order_key, report_key, run_key
 from infra.machines.remote import status_of
 from infra.verbs import cost, status
+from run_coordinator import live_status
+from run_coordinator import run_directory as run_directory_of
+from run_coordinator.actions import Status
 from run_coordinator.past_runs import deployments
 from siafu import config as configs
 from siafu.__main__ import main
@@ -30,6 +33,7 @@ from siafu.errors import ConfigError
 from siafu.pricing import prices
 from siafu.pricing.cost import amounts_of
 from tests.infra.deployment import BUCKET, bucket, empty
+from tests.run_coordinator.past_runs.test_past_runs import written
 
 G0, Q0 = graph_server(0), param_server(0)
 CONFIG = Config.from_dict({"cloud": {"bucket": BUCKET, "name": "mine"}})
@@ -264,6 +268,24 @@ def test_logs_of_a_run_directory_need_no_deployment(tmp_path: Path, capsys: pyte
     assert capsys.readouterr().out.endswith("| three\n")
 
 
+def test_a_run_on_this_machine_needs_no_aws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    run = written(tmp_path / "mine", ended=False)
+    with run_directory_of.alone(run), live_status.kept(run, lambda status: None) as on_status:
+        on_status(Status(phase="training", tasks_in_flight=7))
+        assert main(["status", str(run)]) == 0
+        shown = capsys.readouterr().out
+        assert re.search(r"^mine +2026-11-26 19:00 .*running", shown, re.MULTILINE)
+        assert f"{run}: training, 7 tasks in flight\n" in shown
+        assert main(["status", str(run), "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+    assert (told["state"], told["epochs"], told["running"][str(run)]["phase"]) == ("running", 2, "training")
+    assert main(["status", str(tmp_path)]) == 2
+    assert "not a run directory: it has neither config.toml nor plan.json" in capsys.readouterr().err
+
+
 # --- cost -------------------------------------------------------------------------------------------------------------
 
 
@@ -294,6 +316,16 @@ def test_a_finished_run_cost_what_its_result_says(tmp_path: Path) -> None:
     report = cost.examine(run_directory(tmp_path, "aws", finished=True), "mine")
     assert (report["usd"], report["finished"], report["requests"], report["gb_s"]) == (1.5, True, 12, 100.0)
     assert report["servers"]["graph_servers"] == {"count": 2, "type": "c7g.2xlarge", "seconds": 3600.0}
+
+
+@pytest.mark.parametrize("key", ["usd", "parts", "counted", "as_of", "region"])
+def test_a_bill_that_lacks_a_key_is_named(tmp_path: Path, key: str) -> None:
+    run_dir = run_directory(tmp_path, "aws", finished=True)
+    result = json.loads((run_dir / "result.json").read_text())
+    del result["cost"][key]
+    (run_dir / "result.json").write_text(json.dumps(result))
+    with pytest.raises(ConfigError, match=rf"result.json: lacks '{key}'"):
+        cost.examine(run_dir, "mine")
 
 
 def test_a_run_that_goes_on_cost_what_its_last_epoch_says(tmp_path: Path) -> None:

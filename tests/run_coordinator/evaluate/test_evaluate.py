@@ -127,6 +127,8 @@ def test_a_picture_is_drawn_of_few_and_of_many_classes(count: int, tmp_path: Pat
     p = RNG.dirichlet(np.ones(count), N)
     names = tuple(f"class {'x' * 30} {i}" for i in range(count))
     found = of(predictions("probabilities", p, p.argmax(1), true, class_names=names), "test")
+    dots = [dot for axes in found.plot().axes for dot in axes.collections if type(dot).__name__ == "PathCollection"]
+    assert [dot.get_clip_on() for dot in dots] == [False]  # a dot on the axis is whole
     picture.save(found.plot(), str(tmp_path / "it.png"))
     assert (tmp_path / "it.png").stat().st_size > 10_000
 

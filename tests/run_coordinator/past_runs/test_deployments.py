@@ -126,17 +126,17 @@ def test_deployed_runs_stand_behind_those_of_the_folder(
     (left / "remote.json").write_text(json.dumps({"bucket": "bucket", "run": "followed-00"}))
     monkeypatch.setenv("COLUMNS", "160")
     head, *rows, advice = listed(capsys, folder)
-    assert head[:4] == ["run", "where", "graph", "model"]
-    assert [row[:3] for row in rows] == [
-        ["fetched", "aws", "digits"],
-        ["here", "local", "digits"],
-        ["old", "aws", "cora"],
-        ["followed", "aws", "cora"],
-        ["young", "aws", "cora"],
+    assert head[:4] == ["run", "date", "where", "graph"]
+    assert [row[:5] for row in rows] == [
+        ["fetched", "2026-11-26", "19:00", "aws", "digits"],
+        ["here", "2026-11-26", "19:00", "local", "digits"],
+        ["old", "2026-11-26", "10:00", "aws", "cora"],
+        ["followed", "2026-11-26", "19:00", "aws", "cora"],
+        ["young", "2026-11-26", "10:00", "aws", "cora"],
     ]
-    assert rows[2][4:6] == ["not", "fetched"]
-    assert rows[3][5:7] == ["running", "1"]  # its directory alone would say: broken off
-    assert rows[4][4:6] == ["running", "4"]
+    assert rows[2][6:8] == ["not", "fetched"]
+    assert rows[3][7:9] == ["running", "1"]  # its directory alone would say: broken off
+    assert rows[4][6:8] == ["running", "4"]
     assert advice == ["siafu", "attach", "old", "fetches", "a", "run"]
     assert [row[0] for row in listed(capsys, folder, "--graph", "cora")[1:-1]] == ["old", "followed", "young"]
 
@@ -149,4 +149,4 @@ def test_json_has_them_and_a_folder_that_is_not_there_hides_none(
     assert main(["runs", str(tmp_path / "none"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["runs"], found["deployed"]) == ([], [{"deployment": "siafu", **told("lost", "lost")}])
-    assert listed(capsys, tmp_path / "none")[1][:2] == ["lost", "aws"]
+    assert listed(capsys, tmp_path / "none")[1][:4] == ["lost", "2026-11-26", "10:00", "aws"]

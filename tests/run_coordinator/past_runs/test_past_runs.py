@@ -165,7 +165,7 @@ def test_a_notebook_shows_the_table_of_the_command(tmp_path: Path) -> None:
         f"(PastRun({tmp_path}/<one>, finished, val 0.7500, test 0.6500), Trials({tmp_path}/many, seeds, 2 runs))"
     )
     shown = found._repr_html_()
-    assert "<td>&lt;one&gt;</td><td>digits</td><td>gcn pipe</td><td>finished</td>" in shown
+    assert "<td>&lt;one&gt;</td><td>2026-11-26 19:00</td><td>digits</td><td>gcn pipe</td><td>finished</td>" in shown
     assert "<td>0.600 ± 0.141</td>" in shown
 
 
@@ -220,11 +220,24 @@ def test_a_folder_that_is_none_and_a_broken_run_are_named(
     assert [Path(one["dir"]).name for one in json.loads(capsys.readouterr().out)["runs"]] == ["whole"]
     assert f"{broken}: left out: {broken}/metrics.jsonl: line 1: " in caplog.text
     assert f"{tmp_path}/old: left out: model.forgotten: unknown key" in caplog.text
-    for name, error in (("lacking", "'metric'"), ("other", "list indices"), ("event", "'time_s'")):
-        assert re.search(
-            rf"{name}: left out: .*/{name}: manifest.json, .* or of another siafu \(.*{error}", caplog.text
-        )
+    assert re.search(r"other: left out: .*/other: manifest.json, .* or of another siafu \(.*list indices", caplog.text)
+    for name, where, key in (("lacking", "result.json", "metric"), ("event", "metrics.jsonl: line 6", "time_s")):
+        assert f"{name}: left out: {tmp_path}/{name}/{where}: lacks '{key}': damaged" in caplog.text
     assert main(["compare", str(broken), str(tmp_path / "whole")]) == 2
+
+
+def test_a_dataframe_of_a_run_has_a_row_for_each_epoch(tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    run = written(tmp_path / "done", scores=(0.5, 0.75))
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text(
+        "".join(f"{line}\n" for line in lines if '"epoch": 1' not in line or "loss" in line)
+    )
+    found = siafu.Run.open(run).to_pandas()
+    assert found["epoch"].tolist() == [1, 2]
+    assert found["loss"].tolist() == [0.5, 0.25]
+    assert found["val_acc"].isna().tolist() == [True, False]  # the first was not evaluated
+    assert (found["val_acc"][1], found["usd"].tolist()) == (0.75, [0.25, 0.5])
 
 
 def test_a_run_is_opened_by_its_directory(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from run_coordinator.recovery import guard
 LAUNCHER = """
 import os, sys, time
 say = lambda text: os.write(int(os.environ["{variable}"]), text.encode())
-say("run 0.3 /runs/a\\n" + {words!r})
+say('run 0.3 "/runs/a"\\n' + {words!r})
 time.sleep({sleep})
 """
 
@@ -32,10 +32,11 @@ def test_who_has_trained_may_be_silent() -> None:
     assert watched(".\nover\n", 1.0) == ""
 
 
-def test_the_launchers_words_are_those_that_the_guard_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("run_dir", ["/runs/a b", "/runs/a\nb", "/runs/\udcff"])  # the last: a byte that is no UTF-8
+def test_the_launchers_words_are_those_that_the_guard_knows(monkeypatch: pytest.MonkeyPatch, run_dir: str) -> None:
     reader, writer = os.pipe()
     monkeypatch.setenv(guard.VARIABLE, str(writer))
-    guard.tell_run("/runs/a b", 2.5)
+    guard.tell_run(run_dir, 2.5)
     guard.beat()
     guard.over()
     launcher = guard._Launcher(None, reader)  # type: ignore[arg-type]
@@ -43,4 +44,4 @@ def test_the_launchers_words_are_those_that_the_guard_knows(monkeypatch: pytest.
         launcher._hear(line)
     os.close(reader)
     os.close(writer)
-    assert (launcher.run_dir, launcher.silence_s) == ("/runs/a b", None)
+    assert (launcher.run_dir, launcher.silence_s) == (run_dir, None)

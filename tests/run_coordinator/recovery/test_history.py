@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from run_coordinator.recovery.history import rewind
+from siafu.errors import ConfigError
 
 START, STOP = {"event": "start"}, {"event": "stop", "reason": "time"}
 
@@ -32,3 +35,12 @@ def test_what_will_be_run_again_goes_and_a_torn_line_too(tmp_path: Path):
 def test_a_run_without_metrics_begins_with_none(tmp_path: Path):
     rewind(tmp_path / "metrics.jsonl", version=2, judged=1)
     assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+@pytest.mark.parametrize(("line", "key"), [({"epoch": 2}, "event"), ({"event": "epoch", "loss": 0.5}, "epoch")])
+def test_a_record_that_lacks_a_key_is_named_and_nothing_is_lost(tmp_path: Path, line: dict[str, object], key: str):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(before := "".join(f"{json.dumps(one)}\n" for one in (START, line, epoch(3))))
+    with pytest.raises(ConfigError, match=rf"metrics.jsonl: line 2: lacks '{key}'"):
+        rewind(path, version=2, judged=1)
+    assert path.read_text() == before
