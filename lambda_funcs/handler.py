@@ -6,11 +6,17 @@ from typing import Any
 
 from lambda_funcs.assignment import Assignment
 from lambda_funcs.worker import Worker
+from siafu import allotment
+
+#: With less memory than that, what is freed goes back: 64 MB may be kept.
+ROOMY_MB = 1024
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """``event``: the payload that ``graph_server.lambdas.invoker`` sends. Returns what the worker did, as JSON."""
     assignment = Assignment.from_event(event)
+    if int(context.memory_limit_in_mb) >= ROOMY_MB:
+        allotment.keep_freed_memory()
     with Worker(assignment, lambda: context.get_remaining_time_in_millis() / 1000) as worker:
         return worker.run()
 
