@@ -15,7 +15,7 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
@@ -258,7 +258,8 @@ class Told(dict[str, Any]):
     """A JSON object of a file. A key that it lacks is a fault of the file, so ``[key]`` raises ConfigError, not
     KeyError."""
 
-    def __init__(self, found: Mapping[str, Any], where: str):
+    def __init__(self, found: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), where: str = "a record"):
+        """``where``: missing in the copies that ``dataclasses.asdict`` makes."""
         super().__init__(found)
         self._where = where  # file, and line
 

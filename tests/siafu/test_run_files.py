@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
+from dataclasses import asdict, make_dataclass
 from pathlib import Path
 
 import pytest
@@ -122,3 +125,13 @@ def test_lines_of_a_file_that_took_anothers_place_are_read_anew(tmp_path: Path) 
     (tmp_path / "beside").write_text('{"n": 1}\n{"n": 33}\n{"n": 34}\n')
     os.replace(tmp_path / "beside", file)
     assert [line["n"] for line in lines.new()] == [1, 33, 34]
+
+
+def test_a_record_can_be_copied_in_every_way(tmp_path: Path) -> None:
+    """A status is written with ``asdict``, which makes an object of the same class."""
+    (tmp_path / "metrics.jsonl").write_text('{"event": "evaluation", "val": {"acc": 0.5}}\n')
+    (record,) = run_files.records(tmp_path)
+    for same in (copy.copy(record), copy.deepcopy(record), pickle.loads(pickle.dumps(record))):  # noqa: S301
+        assert same == record
+    status = make_dataclass("Status", ["evaluation"])
+    assert asdict(status(record)) == {"evaluation": record}

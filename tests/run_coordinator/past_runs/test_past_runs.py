@@ -417,7 +417,6 @@ def test_what_goes_while_it_is_counted_is_left_out(cache: Path, monkeypatch: pyt
     assert [one.path.name for one in clean.entries(Path("runs"), 0.0, None)] == ["new-1"]
 
 
-@pytest.mark.long
 def test_who_trains_reads_its_graph_to_the_end(tmp_path: Path) -> None:
     shards = prepare("digits", tmp_path / "digits").path
     seen: list[bool] = []
