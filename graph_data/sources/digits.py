@@ -46,8 +46,8 @@ def load(argument: str) -> Graph:
 def _images() -> Array:
     """[1797, 65], whole numbers: an image's pixels, and the digit that it shows."""
     spec = importlib.util.find_spec("sklearn")
-    file = Path(spec.origin if spec and spec.origin else "").parent / "datasets/data/digits.csv.gz"
-    if file.is_file():  # read here, a first run need not import scikit-learn, which takes two seconds of a processor
+    file = spec and spec.origin and Path(spec.origin).with_name("datasets") / "data" / "digits.csv.gz"
+    if file and file.is_file():  # so a first run need not import scikit-learn, which takes two seconds of a processor
         return np.loadtxt(file, delimiter=",")
     from sklearn.datasets import load_digits
 

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from infra.verbs.arguments import add_config, config_of, on_deployment
 from siafu import extras, run_files
@@ -27,6 +27,14 @@ from siafu.progress import dollars
 from siafu.run_files import CONFIG, METRICS, RESULT, Record, Result
 
 FILES = (CONFIG, METRICS, RESULT)
+#: Of a bill; that of an old run may lack some, and the error then says which.
+PRINTED: tuple[Literal["usd", "parts", "counted", "as_of", "region"], ...] = (
+    "usd",
+    "parts",
+    "counted",
+    "as_of",
+    "region",
+)
 
 EXAMPLES = """examples:
   siafu cost                                          the newest run in runs/
@@ -106,11 +114,7 @@ def examine(run_dir: Path, name: str, *, again: bool = False) -> dict[str, Any]:
         "run": name,
         "finished": bool(result),
         **spent,
-        "usd": spent["usd"],  # that of an old run may lack what is printed: so the error names it
-        "parts": spent["parts"],
-        "counted": spent["counted"],
-        "as_of": spent["as_of"],
-        "region": spent["region"],
+        **{key: spent[key] for key in PRINTED},
         "seconds": seconds,
         "requests": usage.get("invocations", 0),
         "gb_s": usage.get("gb_s", 0.0),

@@ -57,6 +57,15 @@ def test_the_images_are_scikit_learns_wherever_it_keeps_them(monkeypatch):
     assert np.array_equal(direct, np.column_stack([expected.data, expected.target]))
 
 
+def test_no_file_of_the_working_folder_is_taken_for_the_images(monkeypatch, tmp_path):
+    expected = _images()
+    (tmp_path / "datasets" / "data").mkdir(parents=True)
+    (tmp_path / "datasets" / "data" / "digits.csv.gz").write_bytes(b"not these")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert np.array_equal(_images(), expected)
+
+
 def test_images_are_read_without_importing_scikit_learn():
     asks = "import sys; from graph_data.sources.digits import load; load(''); print('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True).stdout == "False\n"
