@@ -55,8 +55,13 @@ class Calibration:
         try:
             found = json.loads(path.read_text())
             measured = {name: float(found[name]) for name in OF_MEMORY if found.get(name) is not None}
-            speeds = Speeds(**{name: float(value) for name, value in found["speeds"].items()})
-            return cls(**{**found, **measured, "speeds": speeds})
+            speeds = {name: float(value) for name, value in found["speeds"].items()}
+            if odd := speeds.keys() ^ asdict(Speeds()).keys():  # built-in ones would not fit those that it has
+                raise ConfigError(
+                    f"{path}: a calibration by another version of siafu ({', '.join(sorted(odd))}): repeat siafu plan "
+                    "--calibrate, or delete it"
+                )
+            return cls(**{**found, **measured, "speeds": Speeds(**speeds)})
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(f"{path}: no calibration: {error}") from None
 

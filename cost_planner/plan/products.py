@@ -20,6 +20,9 @@ from siafu.models import Model, ModelSpec
 from siafu.sparse import Array
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step
 
+#: Of a vector register, float32 values.
+LANES = 16
+
 
 @dataclass(frozen=True)
 class Products:
@@ -50,9 +53,14 @@ class _Counting:
         return np.zeros((X.shape[1], D.shape[1]), D.dtype)
 
     def _count(self, rows: int, columns: int, made: int) -> None:
-        self.flops += 2 * rows * columns * made
+        self.flops += 2 * rows * columns * _in_lanes(made)
         self.columns += rows * (columns + made)
         self.calls += 1
+
+
+def _in_lanes(columns: int) -> int:
+    """Of a result, as they are computed: whole vectors at a time."""
+    return LANES * -(-columns // LANES)
 
 
 def products_of(model: Model, lane: Lane) -> tuple[Products, ...]:
@@ -103,7 +111,7 @@ def _of_edges(model: Model, step: Step, weights: Mapping[str, Array]) -> Product
     shapes = [array.shape for name, array in weights.items() if array.ndim > 1 and model.stage(name) == step.layer]
     times = 1 + 2 * step.has_gradient
     return Products(
-        times * sum(2 * int(np.prod(shape)) for shape in shapes),
+        times * sum(2 * int(np.prod(shape[:-1])) * _in_lanes(shape[-1]) for shape in shapes),
         times * sum(shape[-2] + shape[-1] for shape in shapes),
         times * sum(shape[-1] for shape in shapes),
         times * len(shapes),

@@ -2,7 +2,7 @@
 own program and the graph's counts.
 
 1. An interval has its share of a partition's vertices and in-edges; partitions are taken to be alike.
-2. Gather: so much for each edge, and for each value that it reads, in whole cache lines; each value of a sum is written
+2. Gather: so much for each value that it reads, in whole cache lines; each value of a sum is written
    like one that is copied. Scatter: for each value that it copies, its own rows and those for peers. Every task: so
    much whatever its size.
 3. Tensor task: the products that its model computes (``cost_planner.plan.products``), 2 in out operations of a row
@@ -30,8 +30,9 @@ own program and the graph's counts.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 
 import numpy as np
 
@@ -83,8 +84,7 @@ class Speeds:
 
     # A server's graph threads.
     task_s: float = 5.04e-05  # for every graph task
-    edge_ns: float = 0.0  # gather: for an edge
-    value_ns: float = 0.0539  # and for each column of it
+    value_ns: float = 0.0539  # gather: for a column of an edge
     score_ns: float = 0.965  # attention: and for each head of an edge
     copy_ns: float = 0.255  # scatter: for a value that is copied
     # A server's main and I/O threads.
@@ -411,7 +411,7 @@ class _Steps:
             assert self.scored is not None
             rows = self.scored.rows_read(self.n, self.counts.vertices + self.counts.ghosts) / max(1.0, self.n)
             return speeds.task_s + self.n * self.scored.cut_s(rows * width, speeds.read_ns, speeds.element_ns)
-        return speeds.task_s + self.n * self._edges(step) * (speeds.edge_ns + width * speeds.copy_ns) * 1e-9
+        return speeds.task_s + self.n * self._edges(step) * width * speeds.copy_ns * 1e-9
 
     def _nbytes(self, slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
         return self.n * sum(self._row_bytes(slot) for slot in slots if slot not in known)
@@ -472,7 +472,7 @@ class _Steps:
             host = n * columns * speeds.element_ns * 1e-9
             return StepWork(host, held=speeds.task_s, main=speeds.main_task_s, card=on_card)
         read = LINE_VALUES * -(-columns // LINE_VALUES)
-        ns = speeds.edge_ns + read * speeds.value_ns
+        ns = read * speeds.value_ns
         if step.operator == "attention":  # rule 9
             heads = min(self.model.width(slot) for slot in (*step.reads, *step.writes))
             ns += read * speeds.value_ns + heads * speeds.score_ns
@@ -545,12 +545,16 @@ def plan_of(
 
 
 def processor_s(plan: Plan) -> dict[str, float]:
-    """Processor seconds of an epoch without evaluation, by who spends them: all servers' "pool", "main" and "io"
-    threads, all environments' "lambda" (main) and "remote io" threads, and all "param" servers."""
+    """Processor seconds of an epoch with its share of an evaluation, by who spends them: all servers' "pool", "main" and
+    "io" threads, all environments' "lambda" (main) and "remote io" threads, and all "param" servers."""
     found: defaultdict[str, float] = defaultdict(float)
-    tasks = plan.servers * plan.intervals
-    for step, work in zip(plan.program.steps, plan.work, strict=True):
-        tensor = step.kind in TENSOR_KINDS
+    training = ((step, work, 1.0) for step, work in zip(plan.program.steps, plan.work, strict=True))
+    evaluation: Iterable[tuple[Step, StepWork, float]] = ()
+    if plan.eval_every and plan.eval_program:
+        each = zip(plan.eval_program.steps, plan.eval_work, strict=True)
+        evaluation = ((step, work, 1 / plan.eval_every) for step, work in each)
+    for step, work, share in chain(training, evaluation):
+        tensor, tasks = step.kind in TENSOR_KINDS, share * plan.servers * plan.intervals
         found["lambda" if tensor and plan.environments else "pool"] += tasks * (work.seconds + work.alone + work.held)
         found["pool"] += tasks * work.cut
         found["main"] += tasks * (work.main + work.pasted * (plan.servers - 1))
