@@ -364,6 +364,11 @@ class Lambda:
         return PLACES[self.on]
 
     @property
+    def keep_bytes(self) -> int:
+        """Of rows that never change, what an environment keeps from task to task."""
+        return (self.memory_mb << 20) // 4 if self.keep_constants else 0
+
+    @property
     def core(self) -> float:
         """The share of a core that an environment computes with, which is one thread: at most 1."""
         limited = self.place.billed or self.cpu_share == "real"

@@ -100,7 +100,7 @@ class LambdaBackend:
         self._workforce = Workforce(name, count, tuner, rng or random.Random(0))  # noqa: S311 (of pauses)
         timing = Timing(config.task_timeout_s, config.relaunch_factor, config.relaunch_quantile)
         self._dispatcher = Dispatcher(timing, config.relaunches, affinity=config.keep_constants)
-        self._shipping = Shipping(keep_constants=config.keep_constants, num_parts=PARTS if config.stream else 1)
+        self._shipping = Shipping(keep_bytes=config.keep_bytes, num_parts=PARTS if config.stream else 1)
         self._holding = Holding(config.memory_mb)
         if not config.prefetch:
             self._dispatcher.hold_at_most(PREFETCH, 0.0)
@@ -287,7 +287,7 @@ class LambdaBackend:
         match self._thrift.ran_out([task.id for task in held], nbytes, num_parts, at_most=at_most):
             case Step.ALONE:
                 logger.warning("%s: from now on workers hold one task at a time and keep no rows", self._workforce.name)
-                self._shipping.keep_constants = False
+                self._shipping.keep_bytes = 0
                 self._dispatcher.restrain(1)
                 return [action for name in self._workforce.names for action in self._retired(name, now) or []]
             case Step.SPLIT:

@@ -4,7 +4,8 @@ Rules:
 1. Tasks wait in order of priority; a worker is given no more than it asked for (credits), and holds no more
    than ``max_held``; of several, the least busy. With affinity a task goes to the worker that had its
    interval last (its home, which still holds what does not change), and waits while that one is at work,
-   unless another has nothing to do at all.
+   unless another has nothing to do at all. A home at work does not take it ahead either, if a worker with nothing to
+   do is home to fewer intervals, by two at least: else the first worker that started would stay everybody's home.
 2. The first result of a task wins. A later one, or one of a task that nobody waits
    for, is a duplicate: counted, ignored.
 3. A task that is not answered in the time that ``graph_server.lambdas.task_timeouts`` allows it is given to another
@@ -19,6 +20,7 @@ Rules:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 from graph_server.lambdas.task_timeouts import Likeness, Timing
@@ -92,6 +94,7 @@ class Dispatcher:
         self._workers: dict[str, _Worker] = {}
         self._free = FreeWorkers()  # with credits, neither silent nor retired
         self._home: dict[int, str] = {}  # interval -> the worker that had it last
+        self._num_homed = Counter[str]()  # worker -> intervals whose home it is
         self._homes: set[str] = set()  # workers that were ever one
         self._called: set[str] = set()  # workers that may be free for tasks filed under them: those to look at next
         self.max_held: float = math.inf
@@ -317,6 +320,8 @@ class Dispatcher:
             entry = self._new.first(home) if home in self._free else None
             if entry is None:
                 self._called.discard(home)
+            elif not load and self._workers[home].holds and self._num_homed[least] + 2 <= self._num_homed[home]:
+                choices.append((entry, least))
             else:
                 choices.append((entry, home))
         if (entry := self._new.first("")) is not None:
@@ -369,6 +374,8 @@ class Dispatcher:
         state.queued = False
         self._note(name)
         if self.affinity and self._home.get(task.interval) != name:
+            self._num_homed[self._home.get(task.interval, "")] -= 1
+            self._num_homed[name] += 1
             self._home[task.interval] = name
             self._homes.add(name)
             self._refile(self._new.of_interval(task.interval))

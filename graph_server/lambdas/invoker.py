@@ -65,7 +65,7 @@ class Invoker:
             margin_s=lambdas.margin_s,
             prefetch=credits,
             core=1.0 if lambdas.place.billed else lambdas.core,
-            keep_bytes=(lambdas.memory_mb << 20) // 4 if lambdas.keep_constants else 0,
+            keep_bytes=lambdas.keep_bytes,
             proxy=lambdas.proxy,
             wait_s=self.config.servers.silence_s,
             keys=self._workers_keys,

@@ -1,7 +1,10 @@
 """The rows of tensor tasks as messages to workers: cut into parts, and without what a worker already has. Pure.
 
-A worker keeps rows that never change (``TensorTask.constants``) as long as it has room; what it was sent once is not
-sent again unless it says that it had to let go of it, or the task is cut into another number of parts.
+A worker keeps rows that never change (``TensorTask.constants``); what it was sent once is not sent again unless it says
+that it lost it, or the task is cut into another number of parts. Where a worker has no room for all of them, it keeps
+those that came first, and is sent the others with every task: if it let go of the oldest instead, tasks that come round
+in turn would find nothing. Room is made by what it will not be asked for again: of an interval that another worker has
+by now, and of other numbers of parts.
 
 Parts are sent at once, so that they travel while those before are computed; or, where memory is short (``split``), each
 when the worker asks for it.
@@ -36,27 +39,34 @@ class _Open:
     nbytes: int = 0  # of rows, to the latest attempt
 
 
-class Shipping:
-    """``keep_constants``: workers keep them; ``num_parts``: that long tasks travel in from now on."""
+#: Of constants: interval, parts, slot, which rows.
+_Key = tuple[int, int, str, Subset]
 
-    def __init__(self, *, keep_constants: bool, num_parts: int):
-        self.keep_constants = keep_constants
+
+class Shipping:
+    """``keep_bytes``: of rows that never change, what a worker keeps (``Lambda.keep_bytes``); ``num_parts``: that long
+    tasks travel in from now on."""
+
+    def __init__(self, *, keep_bytes: int, num_parts: int):
         # All mutable state:
+        self.keep_bytes = keep_bytes
         self.num_parts = num_parts
         self.split_in = 0  # parts that tasks are split in because memory is short; 0: it is not
         self._open: dict[TaskId, _Open] = {}
-        # worker -> (interval, parts, slot, which rows) of constants that it has
-        self._given: dict[str, set[tuple[int, int, str, Subset]]] = {}
+        self._given: dict[str, dict[_Key, int]] = {}  # worker -> constants that it has, and their bytes
+        self._had: dict[int, str] = {}  # interval -> the worker that had it last
         self.nbytes = 0  # of rows, in all
 
     def ship(self, task: TensorTask, assign: Assign) -> list[Send]:
-        constants = task.constants if self.keep_constants else ()
         cut = self._cut_now(task, assign.attempt)
         before, parts = self.nbytes, rows_of(task, cut.num_parts)
-        given = self._given.setdefault(assign.worker, set())
-        keys = {slot: (task.id.interval, len(parts), slot, task.subset) for slot in constants}
+        self._had[task.id.interval] = assign.worker
+        given = self._given.setdefault(assign.worker, {})
+        keys: dict[str, _Key] = {slot: (task.id.interval, len(parts), slot, task.subset) for slot in task.constants}
         known = {slot for slot, key in keys.items() if key in given}
-        given.update(keys.values())
+        for slot in keys.keys() - known:
+            self._keep(assign.worker, keys[slot], sum(rows[slot].nbytes for rows in parts))
+        constants = tuple(slot for slot, key in keys.items() if key in given)
         sends = []
         for number, rows in enumerate(parts[:1] if cut.on_request else parts):
             sent = {slot: value for slot, value in rows.items() if slot not in known}
@@ -64,14 +74,24 @@ class Shipping:
         self._open[task.id].nbytes = self.nbytes - before
         return sends
 
+    def _keep(self, worker: str, key: _Key, nbytes: int) -> None:
+        """If there is room."""
+        given, (_, parts, slot, subset) = self._given[worker], key
+        if sum(given.values()) + nbytes > self.keep_bytes:
+            for old in list(given):
+                if self._had[old[0]] != worker or (old[0], *old[2:]) == (key[0], slot, subset) and old[1] != parts:
+                    del given[old]
+        if sum(given.values()) + nbytes <= self.keep_bytes:
+            given[key] = nbytes
+
     def again(self, task: TensorTask, message: RowsMissing) -> Send | None:
         """A part whole, for a worker that misses rows of it; None if there is no such part."""
         cut = self._cut(task.id, message.attempt)
         if cut is None or not 0 <= message.part < cut.num_parts:
             return None
         parts = rows_of(task, cut.num_parts)
-        given = self._given.get(message.worker, set())
-        self._given[message.worker] = {key for key in given if key[0] != message.interval}
+        given = self._given.get(message.worker, {})
+        self._given[message.worker] = {key: kept for key, kept in given.items() if key[0] != message.interval}
         assign, before = Assign(message.worker, task.id, message.attempt), self.nbytes
         send = self._follow_up(task, assign, message.part, parts[message.part])
         if message.attempt == max((opened := self._open[task.id]).cuts):

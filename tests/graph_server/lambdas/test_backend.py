@@ -662,7 +662,7 @@ def test_a_worker_that_waits_for_rows_of_what_is_done_may_go():
 
 
 def test_an_attempt_from_before_the_split_is_sent_parts_of_its_own_length():
-    shipping = Shipping(keep_constants=False, num_parts=1)
+    shipping = Shipping(keep_bytes=0, num_parts=1)
     shipping.ship(task(0), Assign("a", task(0).id, 0))
     shipping.split_in = 4
     shipping.ship(task(0), Assign("b", task(0).id, 1))

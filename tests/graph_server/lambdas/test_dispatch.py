@@ -342,7 +342,7 @@ def test_workers_that_are_silent_or_gone_or_retired_are_not_retired():
 
 
 def test_a_retired_home_is_not_waited_for():
-    core = at_home(x=(0, 1, 2), y=(3,))
+    core = at_home(x=(0, 1, 2), y=(3, 4))
     a, b, c, d = epoch(1, 0, 1, 2, 3)
     for task in (a, b, d, c):
         core.submit(task, (0,), 0)
@@ -413,8 +413,18 @@ def test_a_task_goes_to_its_home():
     assert given == ["y", "x", "y", "x"]
 
 
+def test_a_worker_with_nothing_to_do_gets_a_share_of_the_intervals():
+    core = at_home(x=(0, 1, 2), y=())
+    first = [core.submit(task, (0,), 0) for task in epoch(1, 0, 1, 2)]
+    assert [one[0].worker for one in first] == ["x", "y", "x"]  # x is at work, and home to two more than y
+    for task, one in zip(epoch(1, 0, 1, 2), first, strict=True):
+        core.result(task, one[0].worker, 0, 1)
+    again = [core.submit(task, (0,), 2)[0].worker for task in epoch(2, 0, 2, 1)]
+    assert again == ["x", "x", "y"]  # 2 to 1: both keep theirs
+
+
 def test_a_task_waits_for_its_busy_home_while_others_work():
-    core = at_home(x=(0, 1, 2), y=(3,))
+    core = at_home(x=(0, 1, 2), y=(3, 4))
     a, b, c, d = epoch(1, 0, 1, 2, 3)
     for task in (a, b, d):
         assert len(core.submit(task, (0,), 0)) == 1
@@ -423,7 +433,7 @@ def test_a_task_waits_for_its_busy_home_while_others_work():
 
 
 def test_a_worker_with_nothing_to_do_takes_what_waits_for_its_home():
-    core = at_home(x=(0, 1, 2), y=(3,))
+    core = at_home(x=(0, 1, 2), y=(3, 4))
     a, b, c = epoch(1, 0, 1, 2)
     given = [assign for task in (a, b, c) for assign in core.submit(task, (0,), 0)]
     assert [assign.worker for assign in given] == ["x", "x", "y"]
