@@ -482,11 +482,7 @@ def _lambdas(config: Config, model: Model, manifest: Manifest, weights: int, cor
         task = max(task, int(max(of_pairs)) + SCORED_ARRAYS[model.spec.decoder] * SCORED_BYTES)
     # An interval has one task at a time, and no more homes than its server has environments.
     tasks = min(count * ((lambdas.prefetch or 2) + 1), parts * config.train.intervals)
-    kept = (
-        min(min(HOMES, count // parts) * constants, count * ((lambdas.memory_mb << 20) // 4))
-        if lambdas.keep_constants
-        else 0
-    )
+    kept = min(min(HOMES, count // parts) * constants, count * lambdas.keep_bytes)
     return [
         Part(LAMBDAS, "buffers of products", count * _product_bytes(config, model, manifest)),
         Part(LAMBDAS, "rows that never change", kept),

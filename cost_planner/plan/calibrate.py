@@ -60,7 +60,7 @@ GRAPHS = {
 #: thread)s of ``Observed`` that it is.
 THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "pool": (
-        ("task_s", "value_ns", "copy_ns", "flop_ns", "read_ns", "element_ns", "tensor_s"),
+        ("task_s", "value_ns", "score_ns", "copy_ns", "flop_ns", "read_ns", "element_ns", "tensor_s"),
         (("graph_server", "pool"),),
     ),
     "main": (("main_task_s", "main_tensor_s", "main_byte_ns"), (("graph_server", "main"),)),
@@ -76,10 +76,7 @@ THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     ),
 }
 #: Found without a run.
-BY_THEMSELVES = ("flop_ns", "word_ns", "word_back_ns", "copy_ns", "score_ns")
-#: How much a constant that is twice the built-in one counts, as an error of a run would, relative. Runs tell some sums of
-#: constants well and their parts badly (a value that is read, one that is made): the parts stay near the built-in ones.
-PRIOR = 0.1
+BY_THEMSELVES = ("flop_ns", "word_ns", "word_back_ns", "copy_ns")
 #: Of each setting's runs that in the middle is taken. The fastest would be that of a machine without neighbours: what
 #: it predicts is then less than what most runs take.
 ROUNDS, EPOCHS = 3, 13
@@ -110,9 +107,14 @@ class Setting:
     @property
     def words(self) -> str:
         return (
-            f"{self.backend} {self.mode}, {self.parts} x {self.intervals} intervals, {self.model}, {self.layers} layers, "
-            f"hidden {self.hidden}, {self.graph}{', evaluated' if self.eval_every else ''}"
+            f"{self.backend} {self.mode}, {self.parts} x {self.intervals} intervals, {self.model}, "
+            f"{self.layers} layers, hidden {self.hidden}, {self.graph}{', evaluated' if self.eval_every else ''}"
         )
+
+    @property
+    def epochs(self) -> int:
+        """Short ones are many: what is not an epoch's counts for less."""
+        return 5 * EPOCHS if self.graph == "small" else EPOCHS
 
     @property
     def alone(self) -> bool:
@@ -169,7 +171,7 @@ SETTINGS = (
     Setting("cpu", intervals=2, hidden=32, graph="sparse", model="gin"),
     Setting("cpu", intervals=2, graph="sparse", model="gat"),
     Setting("cpu", parts=2, intervals=1, hidden=32, graph="small", model="gat"),
-    Setting("cpu", intervals=1, graph="small", model="appnp"),
+    Setting("cpu", intervals=1, graph="sparse", model="appnp"),
     Setting("cpu", intervals=2, graph="sparse", eval_every=1),
     Setting("cpu", intervals=1, hidden=32, graph="small", eval_every=1),
     Setting(intervals=1, hidden=32, graph="small", environments=1, eval_every=1),
@@ -207,7 +209,7 @@ def calibrate(console: Console) -> Calibration:
         for number in range(ROUNDS):
             for setting in SETTINGS:
                 status.update(f"calibrating, round {number + 1} of {ROUNDS}: {setting.words}")
-                found.setdefault(setting, []).append(measured(GRAPHS[setting.graph], setting, EPOCHS))
+                found.setdefault(setting, []).append(measured(GRAPHS[setting.graph], setting, setting.epochs))
     runs = [middle(several) for several in found.values()]
     calibration = fitted(runs, machine_rates.measured())
     refuse_poor(runs, calibration)
@@ -234,7 +236,7 @@ def middle(runs: Sequence[Measured]) -> Measured:
 
 
 def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
-    """The constants that explain the runs best. With ``rates``, products, copies, attention and memory are as fast as was
+    """The constants that explain the runs best. With ``rates``, products, copies and memory are as fast as was
     measured by itself."""
     known_memory = {} if rates is None else {name: getattr(rates, name) for name in OF_MEMORY}
     memory = Calibration(**known_memory).memory
@@ -254,8 +256,7 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
             continue
         # In built-in ones, so that nanoseconds and seconds are alike to the solver.
         built_in = np.array([getattr(Speeds(), name) for name in wanted])
-        pulls = PRIOR * np.eye(len(wanted))
-        factors, _ = nnls(np.vstack([np.array(rows) * built_in, pulls]), np.append(right, pulls.sum(axis=1)))
+        factors, _ = nnls(np.array(rows) * built_in, np.array(right))
         known.update(zip(wanted, (factors * built_in).tolist(), strict=True))
     speeds = replace(speeds, **known)
     speeds = _with_walls(runs, replace(speeds, hop_s=HOPS_S[0]), memory)

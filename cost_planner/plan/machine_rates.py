@@ -3,7 +3,7 @@ of its own, in which BLAS has one thread, as it has in every worker of a run.
 
 1. Products are computed as tensor tasks compute them (``siafu.arithmetic``), of dense rows and of bags of words, on one
    core.
-2. Rows are copied into a table, and attention gathers, on one core.
+2. Rows are copied into a table, on one core.
 3. Memory is read and written on all cores: arrays that are copied, and as a gather reads it, random rows of a table,
    both eight times as large as the last-level cache. Cores share it: more of them would not be faster.
 """
@@ -21,10 +21,8 @@ import numpy as np
 
 from siafu import allotment, arithmetic, start, variables
 from siafu.errors import ConfigError
-from siafu.kernels.attention import attend
 from siafu.kernels.caches import L3_BYTES
 from siafu.kernels.gather import gather
-from siafu.kernels.records import Records
 from siafu.kernels.rows import Table
 from siafu.sparse import INDEX_BYTES, Edges, SparseRows
 
@@ -36,8 +34,6 @@ BAGS = 2_000, 4_000, 60, 64
 TIMES_CACHE, WIDTH = 8, 64
 #: Of each row of the sum.
 NEIGHBOURS, SUMS = 32, 100_000
-#: Of attention: vertices, heads, columns of all heads.
-FEW, HEADS, COLUMNS = 4_000, 8, 128
 REPEATS, TIMEOUT_S = 9, 120.0
 
 
@@ -47,7 +43,6 @@ class Rates:
     word_ns: float  # of a stored value and a column of the result in a product of bags of words, on one core
     word_back_ns: float  # and in the transposed product
     copy_ns: float  # of a value that is copied into a table, on one core
-    score_ns: float  # of an edge and head in attention, beside two linear sums, on one core
     memory_gb_per_s: float  # of copies, read and written, all cores together
     random_gb_per_s: float  # of rows at random, read, all cores together
     cache_mib: float  # the last-level cache
@@ -72,7 +67,7 @@ def measured() -> Rates:
 
 def _here() -> Rates:
     allotment.keep_freed_memory()  # as servers do: new pages would be measured with every result
-    rates = _flop_ns(), *_words_ns(), _copy_ns(), _score_ns(), _copied_gb_per_s(), _gathered_gb_per_s()
+    rates = _flop_ns(), *_words_ns(), _copy_ns(), _copied_gb_per_s(), _gathered_gb_per_s()
     return Rates(*rates, L3_BYTES / 2**20)
 
 
@@ -100,20 +95,6 @@ def _copy_ns() -> float:
     rows = np.ones((TIMES_CACHE * L3_BYTES // (4 * WIDTH), WIDTH), np.float32)
     table, every = Table(*rows.shape), slice(0, len(rows))
     return _fastest(lambda: table.write(every, rows)) / rows.size * 1e9
-
-
-def _score_ns() -> float:
-    """The tables fit the caches: the speed of memory is not in it."""
-    random = np.random.default_rng(0)
-    columns = np.sort(random.integers(0, FEW, (FEW, NEIGHBOURS), np.int32), axis=1)
-    edges = Edges(np.arange(FEW + 1, dtype=np.int64) * NEIGHBOURS, columns.ravel(), None)
-    rows, scores = random.random((FEW, COLUMNS), np.float32), random.random((FEW, HEADS), np.float32)
-    table, records = Table(FEW, COLUMNS), Records(FEW, HEADS, COLUMNS // HEADS)
-    table.write(slice(0, FEW), rows)
-    records.write(slice(0, FEW), rows, scores)
-    linear_s = _fastest(lambda: gather(edges, 0, FEW, table))
-    seconds = _fastest(lambda: attend(edges, 0, FEW, records, scores))
-    return max(0.0, seconds - 2 * linear_s) / (HEADS * len(edges.indices)) * 1e9
 
 
 def _copied_gb_per_s() -> float:

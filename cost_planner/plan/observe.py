@@ -23,7 +23,6 @@ from siafu.errors import ConfigError
 WARMUP_EPOCHS = 3
 #: Of a process' command line -> its role; the word behind it in a thread's name -> what the thread does.
 ROLES = ("graph_server", "param_server", "lambda_funcs")
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,9 @@ class Observed:
 
 
 def observed(source: str, settings: Mapping[str, Any], epochs: int = 13) -> Observed:
-    """Trains and watches. ConfigError where there is no /proc."""
-    if not Path("/proc/self/task").is_dir():
-        raise ConfigError("calibration reads processor times from /proc: Linux alone has it")
+    """Trains and watches. ConfigError where the system does not say what threads spend."""
+    if not Path(f"/proc/self/task/{os.getpid()}/schedstat").is_file():
+        raise ConfigError("calibration reads processor times from /proc/PID/task/*/schedstat: this system has none")
     samples: dict[int, Mapping[tuple[str, str], float]] = {}  # epochs done -> processor seconds so far
     ends = WARMUP_EPOCHS, epochs - 1  # at the end of the last one everybody may be leaving
     folder = Path(tempfile.mkdtemp(prefix="siafu-calibrate-"))
@@ -79,12 +78,11 @@ def _sampled(members: Sequence[tuple[int, str]]) -> defaultdict[tuple[str, str],
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
     for pid, role in members:
         for thread in Path(f"/proc/{pid}/task").glob("*"):
-            read = _quietly(lambda thread=thread: (thread / "stat").read_text())  # type: ignore[misc]
+            read = _quietly(lambda thread=thread: [(thread / file).read_text() for file in ("comm", "schedstat")])  # type: ignore[misc]
             if read:
-                name, _, rest = read.partition("(")[2].rpartition(")")
-                user, system = rest.split()[11:13]
+                name, spent = read
                 kind = "main" if thread.name == str(pid) else "io" if name.startswith("ZMQ") else "pool"
-                found[role, kind] += (int(user) + int(system)) / TICKS_PER_S
+                found[role, kind] += int(spent.split()[0]) * 1e-9  # ``stat`` counts hundredths of a second
     return found
 
 

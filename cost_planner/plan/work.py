@@ -8,7 +8,8 @@ own program and the graph's counts.
 3. Tensor task: the products that its model computes (``cost_planner.plan.products``), 2 in out operations of a row
    each. What no product is part of is not counted.
 4. Bytes of a tensor task are the rows that its step reads and writes, but for what never changes: that stays with the
-   worker, but for the aggregate of an inductive evaluation. Of a Scatter: the ghosts' share of the rows, to each peer.
+   worker, as far as a server's environments have room, but for the aggregate of an inductive evaluation. Of a Scatter:
+   the ghosts' share of the rows, to each peer.
 
 5. Graph threads move bytes to and from memory while they work (``memory_traffic``), as fast as the machine's memory
    lets all of them together. Environments of the same machine do so too; elsewhere they have their own memory.
@@ -29,6 +30,7 @@ own program and the graph's counts.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -199,10 +201,11 @@ def work_of(
     *,
     there: Speeds | None = None,
     bandwidth: Bandwidth | None = None,
+    environments: float = math.inf,
 ) -> list[StepWork]:
     """By step of a lane's program, for one interval. ``card``: of each server, if its backend is gpu. ``there``: of a
-    Lambda's core, None: as a server's. ``bandwidth``: of each server's memory."""
-    steps = _Steps(config, model, counts, speeds, lane, card, there or speeds, bandwidth or Bandwidth())
+    Lambda's core, None: as a server's. ``bandwidth``: of each server's memory. ``environments``: of each server."""
+    steps = _Steps(config, model, counts, speeds, lane, card, there or speeds, bandwidth or Bandwidth(), environments)
     return [steps.work(step) for step in steps.program.steps]
 
 
@@ -244,6 +247,7 @@ class _Steps:
         card: Card | None,
         there: Speeds,
         bandwidth: Bandwidth,
+        environments: float,
     ) -> None:
         self.model, self.counts, self.lane = model, counts, lane
         self.speeds, self.there, self.card, self.bandwidth = speeds, there, card, bandwidth
@@ -279,6 +283,10 @@ class _Steps:
         self.weights = weight_bytes(model)
         self.first = next((step for step in self.program.steps if step.kind in TENSOR_KINDS and step.parameters), None)
         self.shares = _Shares.of(model, counts, lane, card is not None)
+        read = {slot for step in self.program.steps if step.kind in TENSOR_KINDS for slot in self._read(step)}
+        constants = self.intervals * self._nbytes([*read & self.kept])
+        room = environments * config.lambdas.keep_bytes
+        self.resent = 1 - room / constants if room < constants else 0.0  # share of what never changes
 
     def work(self, step: Step) -> StepWork:
         if step.kind in TENSOR_KINDS:
@@ -322,7 +330,8 @@ class _Steps:
     def _on_lambda(self, step: Step) -> StepWork:
         speeds, there = self.speeds, self.there
         sent = self.shares.loss if "train" in step.reads else self._rows(step)
-        down, up = sent * self._nbytes(self._read(step), self.kept), sent * self._nbytes(step.writes)
+        every, changing = self._nbytes(self._read(step)), self._nbytes(self._read(step), self.kept)
+        down, up = sent * (changing + self.resent * (every - changing)), sent * self._nbytes(step.writes)
         weights = float(self.weights[step.layer])
         moved = down + up + weights * step.has_gradient
         there_s = there.tensor_s + there.lambda_task_s + moved * there.lambda_byte_ns * 1e-9
@@ -511,9 +520,20 @@ def plan_of(
     0 where each server has its own."""
     model = models.kept(spec)
     train, remote = config.train, config.servers.backend == "lambda"
+    environments = environments or Environments()
     weights = float(sum(array.nbytes for array in models.shapes(model.spec).values()))
     work, evaluates = (
-        work_of(config, model, counts, speeds, lane, card, there=there, bandwidth=bandwidth)
+        work_of(
+            config,
+            model,
+            counts,
+            speeds,
+            lane,
+            card,
+            there=there,
+            bandwidth=bandwidth,
+            environments=environments.count or min(environments.most, train.intervals),
+        )
         for lane in (Lane.TRAIN, Lane.EVAL)
     )
     return Plan(
@@ -540,13 +560,13 @@ def plan_of(
         exchange_s=speeds.exchange_s,
         exchange_byte_s=speeds.exchange_byte_ns * 1e-9,
         update_s=speeds.update_s + weights * speeds.update_byte_ns * 1e-9,
-        environments=(environments or Environments()) if remote else None,
+        environments=environments if remote else None,
     )
 
 
 def processor_s(plan: Plan) -> dict[str, float]:
-    """Processor seconds of an epoch with its share of an evaluation, by who spends them: all servers' "pool", "main" and
-    "io" threads, all environments' "lambda" (main) and "remote io" threads, and all "param" servers."""
+    """Processor seconds of an epoch with its share of an evaluation, by who spends them: all servers' "pool", "main"
+    and "io" threads, all environments' "lambda" (main) and "remote io" threads, and all "param" servers."""
     found: defaultdict[str, float] = defaultdict(float)
     training = ((step, work, 1.0) for step, work in zip(plan.program.steps, plan.work, strict=True))
     evaluation: Iterable[tuple[Step, StepWork, float]] = ()

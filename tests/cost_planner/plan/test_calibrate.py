@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -72,16 +73,16 @@ def test_the_constants_of_a_machine_are_found():
 
 
 @pytest.mark.long
-def test_no_constant_is_below_what_was_measured_by_itself():
+def test_what_was_measured_by_itself_stays():
     runs = [as_if(setting, TRUE) for setting in SETTINGS]
     free, found = (
         fitted(runs).speeds,
-        fitted(runs, Rates(3 * TRUE.flop_ns, 0.1, 0.2, 1.5, 0.5, memory_gb_per_s=20, random_gb_per_s=10, cache_mib=32)),
+        fitted(runs, Rates(3 * TRUE.flop_ns, 0.1, 0.2, 1.5, memory_gb_per_s=20, random_gb_per_s=10, cache_mib=32)),
     )
-    held, itself = found.speeds, (found.speeds.word_ns, found.speeds.word_back_ns, found.speeds.copy_ns)
+    held = found.speeds
     assert free.flop_ns == pytest.approx(TRUE.flop_ns, rel=0.02)
     assert held.flop_ns == pytest.approx(3 * TRUE.flop_ns)
-    assert (*itself, held.score_ns) == (0.1, 0.2, 1.5, 0.5)  # no fit changes these
+    assert (held.word_ns, held.word_back_ns, held.copy_ns) == (0.1, 0.2, 1.5)  # no fit changes these
     assert held.element_ns + held.value_ns < free.element_ns + free.value_ns  # what else a task does is then less
     assert found.memory == Bandwidth(20e9, 32 * 2**20, random_share=0.5)
 
@@ -103,7 +104,6 @@ def test_products_and_memory_are_measured_with_one_blas_thread(monkeypatch):
     assert 1e-3 < found.word_ns < 100
     assert 1e-3 < found.word_back_ns < 100
     assert 1e-3 < found.copy_ns < 100
-    assert 0 <= found.score_ns < 1000
     assert 0.1 < found.memory_gb_per_s < 10_000
     assert 0.1 < found.random_gb_per_s < 10_000
     assert found.cache_mib > 0
@@ -124,7 +124,7 @@ def test_a_poor_fit_is_refused_with_the_run_that_is_worst():
 
 @pytest.mark.long
 def test_a_real_run_is_seen_by_its_members():
-    if not Path("/proc/self/task").is_dir():
+    if not Path(f"/proc/self/task/{os.getpid()}/schedstat").is_file():
         pytest.skip("no /proc")
     settings = {"train.mode": "pipe", "train.intervals": 16, "lambda.count": 1, "train.eval_every": 0}
     seen = observed("digits", {"servers.backend": "lambda", **settings}, 8)
