@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ import numpy as np
 from benchmarks.measure import Measurement, graphs
 from benchmarks.measure.graphs import Measured
 from benchmarks.measure.limits import read_rows, triad
-from cost_planner.plan.work import Counts, Speeds, work_of
+from cost_planner.plan.work import LINE_VALUES, Counts, Speeds, work_of
 from siafu import kernels, models, run_files, start
 from siafu.baseline import load
 from siafu.config import Config
@@ -162,9 +163,9 @@ def rows_of(
     manifest = graph.shards.manifest
     model = models.kept(ModelSpec.of(config, manifest))
     counts = Counts.of(manifest, config.data.split)
-    flops, edges = (
+    flops, values = (
         [1e9 * work.seconds for work in work_of(config, model, counts, replace(NOTHING, **{name: 1.0}))]
-        for name in ("flop_ns", "edge_ns")
+        for name in ("flop_ns", "value_ns")
     )
     nbytes = [work.memory for work in work_of(config, model, counts, NOTHING)]
     found = []
@@ -172,8 +173,10 @@ def rows_of(
         if step.name not in seconds or step.kind is Kind.WU:
             continue
         times = {"compute": flops[place] / limits.flops, "memory": nbytes[place] / limits.bytes_per_s}
-        if edges[place]:
-            times["rows"] = rows_s(graph, model, step, config.model.rows, threads) * edges[place] / manifest.num_edges
+        if values[place]:
+            read = LINE_VALUES * math.ceil(model.width(str(step.gathers)) / LINE_VALUES)
+            edges = values[place] / (read * (2 if step.operator == "attention" else 1))
+            times["rows"] = rows_s(graph, model, step, config.model.rows, threads) * edges / manifest.num_edges
         by = max(times, key=lambda name: times[name])
         found.append(_row(model, step.name, seconds[step.name], flops[place], nbytes[place], times[by], by))
     total = {key: sum(row[key] for row in found) for key in ("ms", "GFLOP", "MB", "limit ms")}

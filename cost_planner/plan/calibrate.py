@@ -82,7 +82,7 @@ BY_THEMSELVES = ("flop_ns", "word_ns", "word_back_ns", "copy_ns")
 ROUNDS, EPOCHS = 3, 13
 #: The least share is of a machine that others keep as busy as we do.
 SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
-HOPS_S = (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3)
+HOPS_S = (50e-6, 100e-6, 200e-6, 500e-6, 1e-3)
 WAKES_S = (0.0, 50e-6, 100e-6, 200e-6, 300e-6)
 #: Nine in ten of the predicted epochs must be closer than this, relative. 0.13 is usual on an idle machine.
 POOR = 0.3

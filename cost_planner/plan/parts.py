@@ -110,14 +110,31 @@ class Cores:
         then()
 
 
+@dataclass
+class _Job:
+    """Of a pool."""
+
+    chunk_s: float  # of a core
+    chunks: int  # that no thread has begun
+    over: Then  # once they are done
+    begin: Then | None = None
+    running: int = 0  # chunks
+
+    @property
+    def is_done(self) -> bool:
+        return not self.chunks and not self.running
+
+
 class Pool:
-    """Threads that take the most urgent of the tasks that wait, on cores that they share with others."""
+    """Threads that take the most urgent of the tasks that wait, on cores that they share with others. A thread that
+    finds none helps with a task that others have begun, and leaves it for one that comes."""
 
     def __init__(self, timeline: Timeline, threads: int, cores: Cores):
         self._timeline, self._threads, self._cores = timeline, threads, cores
         # All mutable state:
         self.working = 0
-        self._waiting: list[tuple[tuple[int, ...], int, float, Then, Waits | None, Waits | None]] = []
+        self._waiting: list[tuple[tuple[int, ...], int, _Job]] = []
+        self._begun: list[_Job] = []  # with chunks left
         self._number = 0
 
     @property
@@ -132,25 +149,54 @@ class Pool:
         then: Then,
         waits: Waits | None = None,
         meanwhile: Waits | None = None,
+        chunks: int = 1,
     ) -> None:
         """``seconds`` of a core. What takes none is not waited for. ``waits``: what the thread does not leave before it
         is over, and that takes no core: it is called with what follows. ``meanwhile``: such a thing that begins with
-        the core's work, not after it."""
+        the core's work, not after it. ``chunks``: that threads may compute at a time."""
         if not seconds and waits is None and meanwhile is None:
             return then()
         self._number += 1
-        heapq.heappush(self._waiting, (priority, self._number, seconds, then, waits, meanwhile))
+        over: Then = partial(self._done, then)
+        begin = None
+        if meanwhile is not None:
+            over = Last(2, over)
+            begin = partial(meanwhile, over)
+        job = _Job(seconds / chunks, chunks, over if waits is None else partial(waits, over), begin)
+        heapq.heappush(self._waiting, (priority, self._number, job))
         self._start()
 
     def _start(self) -> None:
-        while self._waiting and self.working < self._threads:
-            _, _, seconds, then, waits, meanwhile = heapq.heappop(self._waiting)
+        while self.working < self._threads:
+            if self._waiting:
+                job = heapq.heappop(self._waiting)[2]
+                if job.chunks > 1:
+                    self._begun.append(job)
+                if job.begin is not None:
+                    job.begin()
+            elif self._begun:
+                job = self._begun[0]
+            else:
+                return
             self.working += 1
-            over: Then = partial(self._done, then)
-            if meanwhile is not None:
-                over = Last(2, over)
-                meanwhile(over)
-            self._cores.run(seconds, over if waits is None else partial(waits, over))
+            self._compute(job)
+
+    def _compute(self, job: _Job) -> None:
+        job.chunks -= 1
+        job.running += 1
+        if not job.chunks and job in self._begun:
+            self._begun.remove(job)
+        self._cores.run(job.chunk_s, partial(self._computed, job))
+
+    def _computed(self, job: _Job) -> None:
+        job.running -= 1
+        if job.is_done:
+            job.over()
+        elif job.chunks and not (job.running and self._waiting):
+            self._compute(job)
+        else:
+            self.working -= 1
+            self._start()
 
     def _done(self, then: Then) -> None:
         self.working -= 1

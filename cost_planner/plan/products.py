@@ -28,7 +28,7 @@ LANES = 16
 class Products:
     """Of a step, for each row (a vertex)."""
 
-    flops: int = 0  # additions and multiplications
+    flops: int = 0  # additions and multiplications; results are computed in whole vectors
     columns: int = 0  # of the rows that go into products and come out
     made: int = 0  # of those that come out
     calls: int = 0  # products, however many rows
@@ -59,7 +59,7 @@ class _Counting:
 
 
 def _in_lanes(columns: int) -> int:
-    """Of a result, as they are computed: whole vectors at a time."""
+    """Of a result, as they are computed (``siafu.kernels.dense``)."""
     return LANES * -(-columns // LANES)
 
 

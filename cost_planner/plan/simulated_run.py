@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from cost_planner.plan.parts import LinkRate
 from siafu.tasks import Program, Step
 
+#: Of a step, for each thread: more even out which thread is done first. Chunks of a task.
+FEW_TASKS, MOST_CHUNKS = 8, 4
+
 
 @dataclass(frozen=True)
 class Environments:
@@ -87,6 +90,11 @@ class Plan:
     def threads_each(self) -> float:
         """That compute a shared task, where there are fewer tasks of a step than threads."""
         return max(1.0, self.threads / self.intervals)
+
+    @property
+    def chunks(self) -> int:
+        """That a shared task is computed in, where threads without a task would show: where each thread has few."""
+        return 1 if self.threads_each > 1 else min(MOST_CHUNKS, max(1, FEW_TASKS * self.threads // self.intervals))
 
     @property
     def ghost_bytes(self) -> float:

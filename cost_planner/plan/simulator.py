@@ -7,8 +7,8 @@ server's own threads); what a Scatter publishes travels to the other servers, an
 all intervals of all servers are through an epoch, the parameter servers publish weights. Evaluation is a second lane,
 and training waits for it as it does.
 
-What is modelled: threads that take the shallowest step of the oldest epoch, and share sums and products where there are
-fewer tasks than threads; a main and an I/O thread of each server, through which every task goes; the bandwidth of a
+What is modelled: threads that take the shallowest step of the oldest epoch, and help with sums and products while none
+waits; a main and an I/O thread of each server, through which every task goes; the bandwidth of a
 machine's memory, which its threads share; parameter servers, asked one after the other; processors that all threads of
 a machine share, which is one machine for all where a run is ``together``; a GPU of each server; links of servers and
 environments, both ways, with bursts; environments that start cold, hold several tasks and compute one after the other;
@@ -259,7 +259,8 @@ class Server:
         seconds = self.timeline.noisy(self.plan.thread_s(work), self.plan.sigma)
         waits: Waits | None = (lambda over: self.card.add(priority, work.card, over)) if work.card else None
         told: Then = (lambda: self.timeline.after(self.plan.wake_s, then)) if self.plan.wake_s else then
-        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, told, waits, self.moves(work)))
+        chunks = self.plan.chunks if work.shared and not work.alone else 1
+        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, told, waits, self.moves(work), chunks))
 
     def moves(self, work: StepWork) -> Waits | None:
         """Its bytes between memory and processors, after those that were asked for before. None: they limit nothing."""

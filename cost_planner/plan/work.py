@@ -85,36 +85,36 @@ class Speeds:
     developers' machine, 2 cores of an AMD EPYC."""
 
     # A server's graph threads.
-    task_s: float = 5.04e-05  # for every graph task
-    value_ns: float = 0.0539  # gather: for a column of an edge
-    score_ns: float = 0.965  # attention: and for each head of an edge
-    copy_ns: float = 0.255  # scatter: for a value that is copied
+    task_s: float = 6.4e-05  # for every graph task
+    value_ns: float = 0.0575  # gather: for a column of an edge
+    score_ns: float = 1.22  # attention: and for each head of an edge
+    copy_ns: float = 0.26  # scatter: for a value that is copied
     # A server's main and I/O threads.
-    main_task_s: float = 0.000181  # for every task
-    main_tensor_s: float = 0.000126  # and for one that goes to an environment and comes back
-    main_byte_ns: float = 0.23  # of what is sent or received
-    io_message_s: float = 3.24e-05
-    io_byte_ns: float = 0.169
+    main_task_s: float = 0.000205  # for every task
+    main_tensor_s: float = 0.000144  # and for one that goes to an environment and comes back
+    main_byte_ns: float = 0.192  # of what is sent or received
+    io_message_s: float = 2.5e-05
+    io_byte_ns: float = 0.179
     # Tensor tasks, wherever they are computed.
     flop_ns: float = 0.00906  # products: for an addition or a multiplication
-    word_ns: float = 0.0802  # products with a row's stored values: for a value and column of the result
-    word_back_ns: float = 0.123  # and transposed
-    read_ns: float = 0.321  # for a value that is read
-    element_ns: float = 0.935  # for a value that is made
-    tensor_s: float = 0.000321  # for every task
+    word_ns: float = 0.0602  # products with a row's stored values: for a value and column of the result
+    word_back_ns: float = 0.125  # and transposed
+    read_ns: float = 0.295  # for a value that is read
+    element_ns: float = 1.04  # for a value that is made
+    tensor_s: float = 0.000323  # for every task
     # And in an environment.
-    lambda_task_s: float = 0.000183
-    lambda_byte_ns: float = 0.536
-    lambda_io_s: float = 9.75e-05  # of its I/O thread, for every task
-    lambda_io_byte_ns: float = 0.297
+    lambda_task_s: float = 0.000246
+    lambda_byte_ns: float = 0.474
+    lambda_io_s: float = 9.84e-05  # of its I/O thread, for every task
+    lambda_io_byte_ns: float = 0.225
     # Parameter servers.
-    exchange_s: float = 0.000148  # for a request, or a gradient
-    exchange_byte_ns: float = 1.41
-    update_s: float = 0.000826  # once per epoch
-    update_byte_ns: float = 1.59  # of weights
+    exchange_s: float = 0.000171  # for a request, or a gradient
+    exchange_byte_ns: float = 1.27
+    update_s: float = 0.00102  # once per epoch
+    update_byte_ns: float = 2.72  # of weights
     # No processor's time: from one process to another on this machine.
-    hop_s: float = 5e-05
-    wake_s: float = 0.0001  # from one thread of a server to another
+    hop_s: float = 0.0001
+    wake_s: float = 0.0  # from one thread of a server to another
     #: Of one machine's processors that all processes of a run share: what is left of each for their work.
     usable: float = 0.9
     #: And where several servers, or environments, compute at a time.
@@ -532,7 +532,7 @@ def plan_of(
             card,
             there=there,
             bandwidth=bandwidth,
-            environments=environments.count or min(environments.most, train.intervals),
+            environments=config.lambdas.count or min(environments.most, train.intervals),
         )
         for lane in (Lane.TRAIN, Lane.EVAL)
     )

@@ -79,7 +79,8 @@ class Shipping:
         given, (_, parts, slot, subset) = self._given[worker], key
         if sum(given.values()) + nbytes > self.keep_bytes:
             for old in list(given):
-                if self._had[old[0]] != worker or (old[0], *old[2:]) == (key[0], slot, subset) and old[1] != parts:
+                in_other_parts = (old[0], *old[2:]) == (key[0], slot, subset) and old[1] != parts
+                if self._had[old[0]] != worker or in_other_parts:
                     del given[old]
         if sum(given.values()) + nbytes <= self.keep_bytes:
             given[key] = nbytes

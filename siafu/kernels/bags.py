@@ -16,8 +16,8 @@ from siafu.kernels.library import LIBRARY
 from siafu.kernels.rows import LINE_BYTES
 from siafu.sparse import Array, Edges, SparseRows
 
-#: How often each row of W is read, on the mean, for a copy of W that begins at a cache line to pay. NumPy's arrays begin
-#: where they like, and a row of 64 bytes that lies across two lines is read as two: a quarter of the time, in W of 1 MB.
+#: How often each row of W is read, on the mean, for a copy of W that begins at a cache line to pay. NumPy's arrays
+#: begin anywhere, and a row of 64 bytes that lies across two lines is read as two: a quarter of the time, with 1 MB.
 OFTEN = 8
 
 

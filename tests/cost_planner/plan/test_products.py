@@ -35,7 +35,8 @@ def in_lanes(columns: int) -> int:
 
 def test_a_narrow_gcn_by_hand() -> None:
     """T1 = relu(Z0 W0) W1 and back: dW0, dW1 and dH1. Its forward is made again where nothing is kept: not T1."""
-    W0, W1, W1_back = (2 * rows * in_lanes(made) for rows, made in ((FEATURES, HIDDEN), (HIDDEN, CLASSES), (CLASSES, HIDDEN)))
+    shapes = (FEATURES, HIDDEN), (HIDDEN, CLASSES), (CLASSES, HIDDEN)
+    W0, W1, W1_back = (2 * rows * in_lanes(made) for rows, made in shapes)
     kept = by_name(spec_of("gcn", rematerialise=False))
     assert kept["AV0"] == Products(W0 + W1, FEATURES + HIDDEN + HIDDEN + CLASSES, HIDDEN + CLASSES, 2)
     assert kept["AV1"] == Products()  # the loss
@@ -48,8 +49,9 @@ def test_a_narrow_gcn_by_hand() -> None:
 @pytest.mark.parametrize("rematerialise", [True, False])
 def test_sgc_computes_its_product_once_each_way(rematerialise: bool) -> None:
     found = by_name(spec_of("sgc", rematerialise=rematerialise))
-    assert found["AV0"] == Products(2 * FEATURES * in_lanes(CLASSES), FEATURES + CLASSES, CLASSES, 1)
-    assert found["AV'0"] == Products(2 * FEATURES * in_lanes(CLASSES), FEATURES + CLASSES, 0, 1)  # its gradient has no rows
+    flops = 2 * FEATURES * in_lanes(CLASSES)
+    assert found["AV0"] == Products(flops, FEATURES + CLASSES, CLASSES, 1)
+    assert found["AV'0"] == Products(flops, FEATURES + CLASSES, 0, 1)  # its gradient has no rows
 
 
 class Watched:
