@@ -13,6 +13,7 @@ each what an epoch takes at least.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -227,8 +228,9 @@ class Catalogue:
             lambdas, mine, found = fitted.config.lambdas, plan, floors
             if plan.environments:
                 core = cores.lambda_share(memory_mb)
-                kind = replace(plan.environments, count=count, core=core, most=asked.concurrency // servers)
-                mine, found = replace(plan, environments=kind), floors.with_environments(count or plan.intervals, core)
+                most = asked.concurrency // servers
+                kind = replace(plan.environments, count=count, core=core, most=most, memory_mb=memory_mb)
+                mine, found = plan.with_environments(kind), floors.with_environments(count or plan.intervals, core)
                 lambdas = replace(lambdas, count=count, memory_mb=memory_mb)
             config = replace(fitted.config, lambdas=lambdas, cloud=cloud, servers=roles)
             at_first = _setup_s(asked, mine, fitted, machine, card)
@@ -284,7 +286,8 @@ class Catalogue:
     def _plan(self, machine: Instance, fitted: Fitted, threads: int, card: Card | None) -> Plan:
         """With the rate that the machine's link has over all of the run, and enough parameter servers (rule 4)."""
         config, manifest, calibrated = fitted.config, fitted.manifest, self.asked.speeds
-        kind = Environments(count=1) if config.servers.backend == "lambda" else None
+        # One with room for everything, until their number and memory are chosen.
+        kind = Environments(count=1, memory_mb=sys.maxsize) if config.servers.backend == "lambda" else None
         plan = plan_of(
             config,
             ModelSpec.of(config, manifest),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cost_planner.plan.parts import LinkRate
 from siafu.tasks import Program, Step
@@ -54,6 +54,13 @@ class StepWork:
     card: float = 0.0  # seconds of the server's GPU, which does one thing at a time; the graph thread waits for it
     asks: bool = False  # a server asks for weights first: those of all layers, once an epoch
 
+    def towards(self, other: StepWork, share: float) -> StepWork:
+        """This, but for such a share of what travels and is read from messages: that is as in ``other``."""
+        names = "seconds", "down", "main", "io", "remote_io"
+        return replace(
+            self, **{name: getattr(self, name) + share * (getattr(other, name) - getattr(self, name)) for name in names}
+        )
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -85,6 +92,26 @@ class Plan:
     exchange_byte_s: float = 0.0  # and for each byte of it
     update_s: float = 0.001  # from the last gradient to new weights
     sigma: float = 0.05  # of the logarithm of graph threads' times
+    #: By step: what it takes if environments are sent again what never changes.
+    resent_work: Sequence[StepWork] = ()
+    resent_eval_work: Sequence[StepWork] = ()
+
+    def with_environments(self, kind: Environments) -> Plan:
+        """Of a plan without any. They keep what never changes as far as they have room (``Lambda.keep_bytes``)."""
+        constants = [again.down - kept.down for kept, again in zip(self.work, self.resent_work, strict=True)]
+        every = self.intervals * max(constants, default=0.0)  # steps read the same rows
+        room = (kind.count or min(kind.most, self.intervals)) * (kind.memory_mb << 20) / 4
+        share = max(0.0, 1 - room / every) if every else 0.0
+
+        def mixed(work: Sequence[StepWork], again: Sequence[StepWork]) -> Sequence[StepWork]:
+            return [one.towards(other, share) for one, other in zip(work, again, strict=True)] if share else work
+
+        return replace(
+            self,
+            environments=kind,
+            work=mixed(self.work, self.resent_work),
+            eval_work=mixed(self.eval_work, self.resent_eval_work),
+        )
 
     @property
     def threads_each(self) -> float:

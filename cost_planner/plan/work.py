@@ -30,7 +30,6 @@ own program and the graph's counts.
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -201,11 +200,12 @@ def work_of(
     *,
     there: Speeds | None = None,
     bandwidth: Bandwidth | None = None,
-    environments: float = math.inf,
+    keeps: bool = True,
 ) -> list[StepWork]:
     """By step of a lane's program, for one interval. ``card``: of each server, if its backend is gpu. ``there``: of a
-    Lambda's core, None: as a server's. ``bandwidth``: of each server's memory. ``environments``: of each server."""
-    steps = _Steps(config, model, counts, speeds, lane, card, there or speeds, bandwidth or Bandwidth(), environments)
+    Lambda's core, None: as a server's. ``bandwidth``: of each server's memory. ``keeps``: whether environments have
+    room for what never changes."""
+    steps = _Steps(config, model, counts, speeds, lane, card, there or speeds, bandwidth or Bandwidth(), keeps)
     return [steps.work(step) for step in steps.program.steps]
 
 
@@ -247,7 +247,7 @@ class _Steps:
         card: Card | None,
         there: Speeds,
         bandwidth: Bandwidth,
-        environments: float,
+        keeps: bool,
     ) -> None:
         self.model, self.counts, self.lane = model, counts, lane
         self.speeds, self.there, self.card, self.bandwidth = speeds, there, card, bandwidth
@@ -261,7 +261,7 @@ class _Steps:
         constant = CONSTANTS | self.program.constants
         if counts.among is not None and lane is Lane.EVAL:  # another aggregate than training's, which workers keep
             constant = CONSTANTS
-        self.kept = constant if config.lambdas.keep_constants else frozenset()
+        self.kept = constant if config.lambdas.keep_constants and keeps else frozenset()
         has_room = card is not None and constant_bytes(config, model, counts) <= card.kept_bytes
         self.stays = constant if has_room else frozenset()
         filled = {**dict.fromkeys(self.program.constants, counts.filled_of(lane)), "H0": counts.stored}
@@ -283,10 +283,6 @@ class _Steps:
         self.weights = weight_bytes(model)
         self.first = next((step for step in self.program.steps if step.kind in TENSOR_KINDS and step.parameters), None)
         self.shares = _Shares.of(model, counts, lane, card is not None)
-        read = {slot for step in self.program.steps if step.kind in TENSOR_KINDS for slot in self._read(step)}
-        constants = self.intervals * self._nbytes([*read & self.kept])
-        room = environments * config.lambdas.keep_bytes
-        self.resent = 1 - room / constants if room < constants else 0.0  # share of what never changes
 
     def work(self, step: Step) -> StepWork:
         if step.kind in TENSOR_KINDS:
@@ -330,8 +326,7 @@ class _Steps:
     def _on_lambda(self, step: Step) -> StepWork:
         speeds, there = self.speeds, self.there
         sent = self.shares.loss if "train" in step.reads else self._rows(step)
-        every, changing = self._nbytes(self._read(step)), self._nbytes(self._read(step), self.kept)
-        down, up = sent * (changing + self.resent * (every - changing)), sent * self._nbytes(step.writes)
+        down, up = sent * self._nbytes(self._read(step), self.kept), sent * self._nbytes(step.writes)
         weights = float(self.weights[step.layer])
         moved = down + up + weights * step.has_gradient
         there_s = there.tensor_s + there.lambda_task_s + moved * there.lambda_byte_ns * 1e-9
@@ -520,23 +515,15 @@ def plan_of(
     0 where each server has its own."""
     model = models.kept(spec)
     train, remote = config.train, config.servers.backend == "lambda"
-    environments = environments or Environments()
     weights = float(sum(array.nbytes for array in models.shapes(model.spec).values()))
-    work, evaluates = (
-        work_of(
-            config,
-            model,
-            counts,
-            speeds,
-            lane,
-            card,
-            there=there,
-            bandwidth=bandwidth,
-            environments=config.lambdas.count or min(environments.most, train.intervals),
-        )
-        for lane in (Lane.TRAIN, Lane.EVAL)
+    (work, evaluates), *resent = (
+        [
+            work_of(config, model, counts, speeds, lane, card, there=there, bandwidth=bandwidth, keeps=keeps)
+            for lane in (Lane.TRAIN, Lane.EVAL)
+        ]
+        for keeps in ((True, False) if remote else (True,))
     )
-    return Plan(
+    plan = Plan(
         model.program(Lane.TRAIN),
         work,
         eval_program=model.program(Lane.EVAL),
@@ -560,8 +547,12 @@ def plan_of(
         exchange_s=speeds.exchange_s,
         exchange_byte_s=speeds.exchange_byte_ns * 1e-9,
         update_s=speeds.update_s + weights * speeds.update_byte_ns * 1e-9,
-        environments=environments if remote else None,
+        environments=None,
     )
+    for again, evaluates_again in resent:
+        plan = replace(plan, resent_work=again, resent_eval_work=evaluates_again)
+        plan = plan.with_environments(environments or Environments())
+    return plan
 
 
 def processor_s(plan: Plan) -> dict[str, float]:

@@ -249,6 +249,31 @@ def test_a_plan_is_never_faster_than_its_links():
     assert floor <= simulated(plan, 3, Random(0)).epoch_s * 1.001 < 1.65 * floor
 
 
+def test_environments_are_sent_again_what_they_have_no_room_for():
+    """A quarter of their memory is for rows that never change; 10 intervals, of which each reads those of AV0."""
+    spec, counts, link = ModelSpec.of(CONFIG, MANIFEST), Counts.of(MANIFEST), LinkRate(1e9)
+    config = CONFIG.replace({"servers.backend": "lambda"})
+    never = work_of(config, MODEL, counts, NOTHING, keeps=False)
+    kept = work_of(config, MODEL, counts, NOTHING)
+    rows = max(one.down - two.down for one, two in zip(never, kept, strict=True))
+    assert rows > 0
+
+    def down(share: float, count: int = 5) -> list[float]:
+        memory_mb = round(4 * share * INTERVALS * rows / count / 2**20)
+        kind = Environments(count=count, memory_mb=memory_mb)
+        plan = plan_of(config, spec, counts, Speeds(), threads=2, link=link, environments=kind)
+        again = plan_of(
+            config, spec, counts, Speeds(), threads=2, link=link, environments=Environments(memory_mb=2**40)
+        )
+        assert again.with_environments(kind) == plan
+        return [work.down for work in plan.work]
+
+    assert down(1.1) == pytest.approx([one.down for one in kept])
+    assert down(0.0) == pytest.approx([one.down for one in never])
+    half = [(one.down + two.down) / 2 for one, two in zip(never, kept, strict=True)]
+    assert down(0.5) == pytest.approx(half, rel=1e-3)
+
+
 def test_rows_that_no_cache_holds_come_from_memory():
     """By hand: 1,000 edges of 256 bytes a row; caches of two lines of all rows, of half the table, and of none."""
     table, row, sums = 10_000, 256, 100 * 256
