@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from siafu.kernels.rows import KEPT_SHARE, LINE_BYTES, MANY_EDGES, PAIR_LINES
+from siafu.kernels.caches import LINE_BYTES
+from siafu.kernels.rows import KEPT_SHARE, MANY_EDGES, PAIR_LINES
 from siafu.sparse import INDEX_BYTES
 
 #: Of the last-level cache, what the rows of a tile may fill: indices and results pass through it as well.

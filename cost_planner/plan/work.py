@@ -49,7 +49,7 @@ from graph_server.operators.attention import BACKWARD, FORWARD
 from siafu import models, views
 from siafu.config import Config
 from siafu.graph import MESSAGE
-from siafu.kernels.rows import LINE_BYTES
+from siafu.kernels.caches import LINE_BYTES
 from siafu.models import Model, ModelSpec
 from siafu.models.link_prediction import TRUE
 from siafu.shards import Manifest

@@ -1,10 +1,15 @@
-"""The sizes of this machine's caches, by which rows are laid out."""
+"""The sizes of this machine's caches, by which rows are laid out, and arrays that begin at a cache line."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+
+from siafu.sparse import Array
+
+LINE_BYTES: Final = 64
 CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
 #: Where the kernel does not tell: small for a server of today.
 DEFAULT_BYTES: Final = {2: 1 << 20, 3: 32 << 20}
@@ -25,3 +30,11 @@ def size(level: int, folder: Path = CACHES) -> int:
 
 L2_BYTES: Final = size(2)
 L3_BYTES: Final = size(3)
+
+
+def line_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Zeros at the start of a cache line, and a line more behind the last: NumPy's arrays begin anywhere, and a row of
+    64 bytes that lies across two lines is read as two."""
+    nbytes = int(np.prod(shape)) * dtype.itemsize
+    memory = np.zeros(nbytes + 2 * LINE_BYTES, np.uint8)
+    return np.ndarray(shape, dtype, memory.data, -memory.ctypes.data % LINE_BYTES)

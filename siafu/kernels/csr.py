@@ -14,11 +14,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from siafu.kernels.caches import line_zeros
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array, SparseRows
 
 #: A Lambda has no SciPy; it lacks the library where its package was made without a compiler.
 AVAILABLE: Final = LIBRARY is not None or importlib.util.find_spec("scipy") is not None
+
+#: That several threads share; fewer are done before another has begun.
+MANY_PRODUCTS: Final = 1 << 17
 
 
 class _SparseProduct(ctypes.Structure):
@@ -27,7 +31,7 @@ class _SparseProduct(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("indptr", "indices", "data", "rows", "out")),
         *((name, ctypes.c_int64) for name in ("n", "k", "m")),
-        *((name, ctypes.c_int32) for name in ("is_double", "transposed")),
+        *((name, ctypes.c_int32) for name in ("is_double", "transposed", "threads")),
     )
 
 
@@ -42,7 +46,9 @@ class _SparseSquare(ctypes.Structure):
     )
 
 
-def multiply(indptr: Array, indices: Array, data: Array, rows: Array, *, width: int | None = None) -> Array:
+def multiply(
+    indptr: Array, indices: Array, data: Array, rows: Array, *, width: int | None = None, threads: int = 1
+) -> Array:
     """S R ``[n, m]`` of the CSR matrix S ``[n, k]`` and rows R ``[k, m]``; with ``width`` =
     k: Sᵀ R ``[k, m]`` of R ``[n, m]``.
 
@@ -57,9 +63,10 @@ def multiply(indptr: Array, indices: Array, data: Array, rows: Array, *, width: 
     if transposed and len(rows) != n:
         raise ValueError(f"{n} sparse rows and {len(rows)} rows do not fit")
     matrix = _checked(indptr, indices, data, rows.dtype)
-    rows, out = np.ascontiguousarray(rows), np.zeros((k if transposed else n, m), rows.dtype)
+    rows, out = np.ascontiguousarray(rows), line_zeros((k if transposed else n, m), rows.dtype)
     places = (array.ctypes.data for array in (*matrix, rows, out))
-    call = _SparseProduct(*places, n, k, m, rows.dtype == np.float64, transposed)
+    threads = threads if len(indices) * m >= MANY_PRODUCTS else 1
+    call = _SparseProduct(*places, n, k, m, rows.dtype == np.float64, transposed, threads)
     if LIBRARY.siafu_multiply_sparse(ctypes.byref(call)):
         raise ValueError(f"sparse rows: a column is not in 0..{k - 1}")
     return out

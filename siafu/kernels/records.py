@@ -6,8 +6,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from siafu.kernels.caches import L3_BYTES
-from siafu.kernels.rows import LINE_BYTES, huge_zeros, to_bfloat16
+from siafu.kernels.caches import L3_BYTES, LINE_BYTES
+from siafu.kernels.rows import huge_zeros, to_bfloat16
 from siafu.ops import from_bfloat16
 from siafu.sparse import Array
 

@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from siafu import ops
 from siafu.kernels import fallback
-from siafu.kernels.caches import L3_BYTES
+from siafu.kernels.caches import L3_BYTES, LINE_BYTES, line_zeros
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array
 
 #: By the number that the library gives them.
 ROW_TYPES: Final = ("float32", "float64", "bfloat16", "float16", "uint8")
 TABLE_TYPES: Final = ROW_TYPES[:4]
-LINE_BYTES, PAGE_BYTES = 64, 2 << 20  # of a cache; of a huge page
+PAGE_BYTES = 2 << 20  # of a huge page
 #: Of the last-level cache, what a small table may fill.
 SMALL_SHARE = 0.25
 #: Values. Of wider rows too few fit the first-level cache between their fetching and their use.
@@ -229,12 +229,9 @@ def huge_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """
     nbytes = int(np.prod(shape)) * dtype.itemsize + LINE_BYTES
     if nbytes < PAGE_BYTES:
-        memory = np.zeros(nbytes + LINE_BYTES, np.uint8)
-        skip = -memory.ctypes.data % LINE_BYTES
-    else:
-        pages = mmap.mmap(-1, nbytes + PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            pages.madvise(mmap.MADV_HUGEPAGE)
-        memory = np.frombuffer(pages, np.uint8)
-        skip = -memory.ctypes.data % PAGE_BYTES
-    return np.ndarray(shape, dtype, memory.data, skip)
+        return line_zeros(shape, dtype)
+    pages = mmap.mmap(-1, nbytes + PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    memory = np.frombuffer(pages, np.uint8)
+    return np.ndarray(shape, dtype, memory.data, -memory.ctypes.data % PAGE_BYTES)

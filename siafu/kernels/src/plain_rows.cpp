@@ -41,23 +41,63 @@ void multiply(const DoubleProduct& p, int64_t row, int64_t end) {
   }
 }
 
+// A cache line of numbers, which may lie anywhere.
 template <class T>
-bool multiply_sparse(const SparseProduct& p) {
-  const T *data = (const T*)p.data, *rows = (const T*)p.rows;
-  T* out = (T*)p.out;
-  for (int64_t row = 0; row < p.n; ++row)
-    for (int64_t e = p.indptr[row]; e < p.indptr[row + 1]; ++e) {
+struct Line {
+  static constexpr int64_t EACH = 64 / sizeof(T);
+  typedef T Values __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
+};
+
+// Columns of rows row..end of ``out``: LINES lines from ``first`` on, or the rest of a row if there are none. A row that is
+// read or written edge after edge, of D or of ``out``, stays in registers.
+template <class T, int LINES, bool TRANSPOSED>
+bool add_columns(const SparseProduct& p, int64_t row, int64_t end, int64_t first) {
+  using Values = typename Line<T>::Values;
+  const T *data = (const T*)p.data, *rows = (const T*)p.rows + first;
+  T* out = (T*)p.out + first;
+  for (int64_t s = TRANSPOSED ? 0 : row; s < (TRANSPOSED ? p.n : end); ++s) {
+    Values own[LINES + 1];
+    T* const own_row = TRANSPOSED ? (T*)rows + s * p.m : out + s * p.m;
+    for (int l = 0; l < LINES; ++l) own[l] = *(const Values*)(own_row + l * Line<T>::EACH);
+    for (int64_t e = p.indptr[s]; e < p.indptr[s + 1]; ++e) {
       const int64_t column = p.indices[e];
       if (column < 0 || column >= p.k) return false;
-      const T* from = rows + (p.transposed ? row : column) * p.m;
-      T* to = out + (p.transposed ? column : row) * p.m;
+      if (TRANSPOSED && (column < row || column >= end)) continue;
       const T value = data[e];
-      for (int64_t i = 0; i < p.m; ++i) to[i] += value * from[i];
+      T* const other = (TRANSPOSED ? out : (T*)rows) + column * p.m;
+      for (int l = 0; l < LINES; ++l) {
+        Values& there = *(Values*)(other + l * Line<T>::EACH);
+        if (TRANSPOSED)
+          there += value * own[l];
+        else
+          own[l] += value * there;
+      }
+      if (!LINES) {
+        T* const to = TRANSPOSED ? other : own_row;
+        const T* const from = TRANSPOSED ? own_row : other;
+        for (int64_t i = 0; i < p.m - first; ++i) to[i] += value * from[i];
+      }
     }
+    if (!TRANSPOSED)
+      for (int l = 0; l < LINES; ++l) *(Values*)(own_row + l * Line<T>::EACH) = own[l];
+  }
   return true;
 }
 
-bool sparse(const SparseProduct& p) { return p.is_double ? multiply_sparse<double>(p) : multiply_sparse<float>(p); }
+template <class T, bool TRANSPOSED>
+bool multiply_sparse(const SparseProduct& p, int64_t row, int64_t end) {
+  constexpr int64_t EACH = Line<T>::EACH;
+  int64_t first = 0;
+  bool fits = true;
+  for (; fits && first + 2 * EACH <= p.m; first += 2 * EACH) fits = add_columns<T, 2, TRANSPOSED>(p, row, end, first);
+  for (; fits && first + EACH <= p.m; first += EACH) fits = add_columns<T, 1, TRANSPOSED>(p, row, end, first);
+  return fits && (first == p.m || add_columns<T, 0, TRANSPOSED>(p, row, end, first));
+}
+
+bool sparse(const SparseProduct& p, int64_t row, int64_t end) {
+  if (p.is_double) return p.transposed ? multiply_sparse<double, true>(p, row, end) : multiply_sparse<double, false>(p, row, end);
+  return p.transposed ? multiply_sparse<float, true>(p, row, end) : multiply_sparse<float, false>(p, row, end);
+}
 
 // In eight sums, one after another, which are added up along a tree.
 template <class T>
