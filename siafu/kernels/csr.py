@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from siafu.kernels.caches import line_zeros
+from siafu.kernels.caches import LINE_BYTES, line_zeros
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array, SparseRows
 
@@ -65,7 +65,8 @@ def multiply(
     matrix = _checked(indptr, indices, data, rows.dtype)
     rows, out = np.ascontiguousarray(rows), line_zeros((k if transposed else n, m), rows.dtype)
     places = (array.ctypes.data for array in (*matrix, rows, out))
-    threads = threads if len(indices) * m >= MANY_PRODUCTS else 1
+    wide = not transposed or rows.strides[0] >= 2 * LINE_BYTES  # each of several threads reads all of S for its part
+    threads = threads if wide and len(indices) * m >= MANY_PRODUCTS else 1
     call = _SparseProduct(*places, n, k, m, rows.dtype == np.float64, transposed, threads)
     if LIBRARY.siafu_multiply_sparse(ctypes.byref(call)):
         raise ValueError(f"sparse rows: a column is not in 0..{k - 1}")
