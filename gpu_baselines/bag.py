@@ -55,8 +55,7 @@ class Bag:
         """Xᵀ D, [F, G]."""
         if self.device.type != "cpu":
             return self.entries.product_transposed(D)
-        threads = torch.get_num_threads()
-        return torch.from_numpy(kernels.matmul_sparse_transposed(self.sparse, D.numpy(), threads=threads))
+        return torch.from_numpy(kernels.matmul_sparse_transposed(self.sparse, D.numpy()))
 
     def dropped(self, masks: Masks, vertices: Array, *, epoch: int, key: int) -> Bag | Entries:
         if self.device.type != "cpu":

@@ -56,7 +56,7 @@ def matmul(X: Rows, W: Array, add: Array | None = None, *, threads: int = 1) -> 
 
 def matmul_transposed(X: Rows, D: Array, *, threads: int = 1) -> Array:
     if not isinstance(X, np.ndarray):
-        return kernels.matmul_sparse_transposed(X, D, threads=threads)
+        return kernels.matmul_sparse_transposed(X, D)
     if not X.shape[1] or not D.shape[1]:
         return ops.matmul_transposed(X, D)
     if D.dtype != FLOAT32:

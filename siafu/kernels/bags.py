@@ -43,8 +43,8 @@ def matmul_sparse(X: SparseRows, W: Array, add: Array | None = None, *, threads:
     return add
 
 
-def matmul_sparse_transposed(X: SparseRows, D: Array, *, threads: int = 1) -> Array:
+def matmul_sparse_transposed(X: SparseRows, D: Array) -> Array:
     """``siafu.ops.matmul_transposed`` of sparse X ``[n, F]`` and D ``[n, G]``: ``[F, G]`` in D's dtype."""
     if not csr.AVAILABLE:
         return ops.matmul_transposed(X, D)
-    return csr.multiply(X.indptr, X.indices, X.data, D, width=X.width, threads=threads)
+    return csr.multiply(X.indptr, X.indices, X.data, D, width=X.width)

@@ -14,15 +14,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from siafu.kernels.caches import LINE_BYTES, line_zeros
+from siafu.kernels.caches import line_zeros
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array, SparseRows
 
 #: A Lambda has no SciPy; it lacks the library where its package was made without a compiler.
 AVAILABLE: Final = LIBRARY is not None or importlib.util.find_spec("scipy") is not None
-
-#: That several threads share; fewer are done before another has begun.
-MANY_PRODUCTS: Final = 1 << 17
 
 
 class _SparseProduct(ctypes.Structure):
@@ -31,7 +28,7 @@ class _SparseProduct(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("indptr", "indices", "data", "rows", "out")),
         *((name, ctypes.c_int64) for name in ("n", "k", "m")),
-        *((name, ctypes.c_int32) for name in ("is_double", "transposed", "threads")),
+        *((name, ctypes.c_int32) for name in ("is_double", "transposed")),
     )
 
 
@@ -46,9 +43,7 @@ class _SparseSquare(ctypes.Structure):
     )
 
 
-def multiply(
-    indptr: Array, indices: Array, data: Array, rows: Array, *, width: int | None = None, threads: int = 1
-) -> Array:
+def multiply(indptr: Array, indices: Array, data: Array, rows: Array, *, width: int | None = None) -> Array:
     """S R ``[n, m]`` of the CSR matrix S ``[n, k]`` and rows R ``[k, m]``; with ``width`` =
     k: Sᵀ R ``[k, m]`` of R ``[n, m]``.
 
@@ -65,9 +60,7 @@ def multiply(
     matrix = _checked(indptr, indices, data, rows.dtype)
     rows, out = np.ascontiguousarray(rows), line_zeros((k if transposed else n, m), rows.dtype)
     places = (array.ctypes.data for array in (*matrix, rows, out))
-    wide = not transposed or rows.strides[0] >= 2 * LINE_BYTES  # each of several threads reads all of S for its part
-    threads = threads if wide and len(indices) * m >= MANY_PRODUCTS else 1
-    call = _SparseProduct(*places, n, k, m, rows.dtype == np.float64, transposed, threads)
+    call = _SparseProduct(*places, n, k, m, rows.dtype == np.float64, transposed)
     if LIBRARY.siafu_multiply_sparse(ctypes.byref(call)):
         raise ValueError(f"sparse rows: a column is not in 0..{k - 1}")
     return out

@@ -1,7 +1,6 @@
 #include "plain.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <vector>
 
 #include "threads.hpp"
@@ -54,14 +53,7 @@ SIAFU_EXPORT void siafu_multiply_doubles(const siafu::DoubleProduct* call) {
 
 // 0, or 1 if a column of S is out of range.
 SIAFU_EXPORT int siafu_multiply_sparse(const siafu::SparseProduct* call) {
-  const int64_t rows = call->transposed ? call->k : call->n;
-  // Every share of S^T D reads all of S.
-  const int64_t shares = call->transposed ? call->threads : 8 * call->threads;
-  std::atomic<bool> fits{true};
-  siafu::parallel_rows(rows, std::max<int64_t>((rows + shares - 1) / shares, 1), call->threads, [&](int64_t row, int64_t end) {
-    if (!(SIAFU_PICK(siafu::plain_rows_)).sparse(*call, row, end)) fits = false;
-  });
-  return !fits;
+  return !(SIAFU_PICK(siafu::plain_rows_)).sparse(*call);
 }
 
 // As above, of either matrix.

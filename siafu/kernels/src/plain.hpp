@@ -16,15 +16,14 @@ struct DoubleProduct {
   int32_t add, transposed, threads;
 };
 
-// S D or S^T D of sparse rows S [n, k] (CSR) onto what ``out`` [n or k, m] holds. Threads share the rows of ``out``.
-// Mirrored by siafu/kernels/csr.py.
+// S D or S^T D of sparse rows S [n, k] (CSR) onto what ``out`` [n or k, m] holds. Mirrored by siafu/kernels/csr.py.
 struct SparseProduct {
   const int64_t* indptr;   // [n + 1]
   const int32_t* indices;  // in 0..k-1
   const void *data, *rows;  // float, or double as ``is_double`` says; rows [k or n, m]
   void* out;
   int64_t n, k, m;
-  int32_t is_double, transposed, threads;
+  int32_t is_double, transposed;
 };
 
 // S B of two sparse matrices, S [n, k] and B [k, m]. Mirrored by siafu/kernels/csr.py.
@@ -49,7 +48,7 @@ struct Dots {
 
 struct PlainRows {
   void (*multiply)(const DoubleProduct&, int64_t row, int64_t end);  // rows of out
-  bool (*sparse)(const SparseProduct&, int64_t row, int64_t end);   // likewise; false: a column of S is out of range
+  bool (*sparse)(const SparseProduct&);                             // false: a column is out of range
   void (*dots)(const Dots&);
 };
 

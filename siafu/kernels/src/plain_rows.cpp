@@ -48,21 +48,20 @@ struct Line {
   typedef T Values __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
 };
 
-// Columns of rows row..end of ``out``: LINES lines from ``first`` on, or the rest of a row if there are none. A row that is
-// read or written edge after edge, of D or of ``out``, stays in registers.
+// Columns of ``out``: LINES lines from ``first`` on, or the rest of a row if there are none. A row that is read or written
+// edge after edge, of D or of ``out``, stays in registers.
 template <class T, int LINES, bool TRANSPOSED>
-bool add_columns(const SparseProduct& p, int64_t row, int64_t end, int64_t first) {
+bool add_columns(const SparseProduct& p, int64_t first) {
   using Values = typename Line<T>::Values;
   const T *data = (const T*)p.data, *rows = (const T*)p.rows + first;
   T* out = (T*)p.out + first;
-  for (int64_t s = TRANSPOSED ? 0 : row; s < (TRANSPOSED ? p.n : end); ++s) {
+  for (int64_t s = 0; s < p.n; ++s) {
     Values own[LINES + 1];
     T* const own_row = TRANSPOSED ? (T*)rows + s * p.m : out + s * p.m;
     for (int l = 0; l < LINES; ++l) own[l] = *(const Values*)(own_row + l * Line<T>::EACH);
     for (int64_t e = p.indptr[s]; e < p.indptr[s + 1]; ++e) {
       const int64_t column = p.indices[e];
       if (column < 0 || column >= p.k) return false;
-      if (TRANSPOSED && (column < row || column >= end)) continue;
       const T value = data[e];
       T* const other = (TRANSPOSED ? out : (T*)rows) + column * p.m;
       for (int l = 0; l < LINES; ++l) {
@@ -85,18 +84,18 @@ bool add_columns(const SparseProduct& p, int64_t row, int64_t end, int64_t first
 }
 
 template <class T, bool TRANSPOSED>
-bool multiply_sparse(const SparseProduct& p, int64_t row, int64_t end) {
+bool multiply_sparse(const SparseProduct& p) {
   constexpr int64_t EACH = Line<T>::EACH;
   int64_t first = 0;
   bool fits = true;
-  for (; fits && first + 2 * EACH <= p.m; first += 2 * EACH) fits = add_columns<T, 2, TRANSPOSED>(p, row, end, first);
-  for (; fits && first + EACH <= p.m; first += EACH) fits = add_columns<T, 1, TRANSPOSED>(p, row, end, first);
-  return fits && (first == p.m || add_columns<T, 0, TRANSPOSED>(p, row, end, first));
+  for (; fits && first + 2 * EACH <= p.m; first += 2 * EACH) fits = add_columns<T, 2, TRANSPOSED>(p, first);
+  for (; fits && first + EACH <= p.m; first += EACH) fits = add_columns<T, 1, TRANSPOSED>(p, first);
+  return fits && (first == p.m || add_columns<T, 0, TRANSPOSED>(p, first));
 }
 
-bool sparse(const SparseProduct& p, int64_t row, int64_t end) {
-  if (p.is_double) return p.transposed ? multiply_sparse<double, true>(p, row, end) : multiply_sparse<double, false>(p, row, end);
-  return p.transposed ? multiply_sparse<float, true>(p, row, end) : multiply_sparse<float, false>(p, row, end);
+bool sparse(const SparseProduct& p) {
+  if (p.is_double) return p.transposed ? multiply_sparse<double, true>(p) : multiply_sparse<double, false>(p);
+  return p.transposed ? multiply_sparse<float, true>(p) : multiply_sparse<float, false>(p);
 }
 
 // In eight sums, one after another, which are added up along a tree.

@@ -9,10 +9,21 @@ from cost_planner.plan.check import Check, Quantity
 from run_coordinator import run_config
 
 
-@pytest.mark.parametrize("run", predictions.RUNS, ids=lambda run: run.words)
+ALL = [run for runs in predictions.RUNS.values() for run in runs]
+
+
+@pytest.mark.parametrize("run", ALL, ids=lambda run: run.words)
 def test_siafu_takes_the_settings_of_every_run(run: predictions.Run) -> None:
     config = run_config.resolve(run.graph, None, run.settings, {})
     assert (config.model.name, config.data.parts, config.servers.backend) == (run.model, run.parts, run.backend)
+    assert (config.data.inductive, config.data.task == "link") == (run.inductive, bool(run.decoder))
+
+
+def test_runs_are_told_apart_and_an_unknown_task_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len({run.words for run in ALL}) == len(ALL)
+    with pytest.raises(SystemExit):
+        predictions.main(["--task", "edges"])
+    assert "must be one of node, inductive, link" in capsys.readouterr().err
 
 
 def test_the_middle_round_is_compared_and_what_was_not_measured_is_left_empty() -> None:

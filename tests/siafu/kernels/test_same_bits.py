@@ -153,8 +153,8 @@ def plain(threads: int) -> Iterator[Array]:
     edges = graph(ROWS)
     for width, dtype in product(WIDTHS, (np.float32, np.float64)):
         rows, data = numbers(ROWS, width, seed=1).astype(dtype), numbers(len(edges.indices), seed=2)
-        yield csr.multiply(edges.indptr, edges.indices, data, rows, threads=threads)
-        yield csr.multiply(edges.indptr, edges.indices, data, rows, width=ROWS, threads=threads)
+        yield csr.multiply(edges.indptr, edges.indices, data, rows)
+        yield csr.multiply(edges.indptr, edges.indices, data, rows, width=ROWS)
         sparse = csr.multiply_both(
             edges.indptr, edges.indices, data, SparseRows(edges.indptr, edges.indices, data.astype(dtype), ROWS)
         )
