@@ -7,10 +7,14 @@ Table 4; rows that the text of the PDF gives without doubt). No constant of the 
 1. Edges are as gathered: twice those of an undirected graph. Sizes are Table 3 of either paper. ``trains``: PipeGCN's
    scripts (RICE-EIC/PipeGCN, beac94c) train on Reddit's and Yelp's training vertices alone, which are taken to lie
    anywhere; and two of Yelp's four layers are linear: they are counted as one that gathers.
-2. ``remote``: rows of others that a part reads, for each of its own (AdaQP, Table 1). Where nobody published them, they
-   are those that the planner assumes of a graph that nobody has cut.
+2. ``remote``: rows of others that a part reads, for each of its own (AdaQP, Table 1; of ogbn-products in 5 and 10
+   parts, on the line through those of 4 and 8 over the logarithm of the parts). Where nobody published them, they are
+   those that the planner assumes of a graph that nobody has cut.
 3. PipeGCN keeps layer 0's aggregate, as siafu does; AdaQP sends and gathers the features in every epoch (section 2).
-4. Cards of one machine (PipeGCN) are joined by PCIe 3.0 x16. AdaQP's two machines share 100 Gb/s for all their cards.
+4. Rows travel as in both systems' code (RICE-EIC/PipeGCN, beac94c, whose default is Gloo; raywan-110/AdaQP, 6bb6701,
+   which refuses any other): from the card into the host's memory over PCIe 3.0 x16, to the other process with Gloo over
+   TCP, and onto the other card, one after the other. A process sends with ``GLOO``, as measured between two processes
+   of one machine (``benchmarks.acceptance.baselines.gloo``). AdaQP's two machines share 100 Gb/s for all their cards.
 5. ``communication``: its share of an epoch (PipeGCN, Table 2; AdaQP, Table 1, of its GCN). What is left is computing,
    which is predicted as with links that take no time.
 6. Without evaluations: neither paper counts them.
@@ -39,6 +43,8 @@ from siafu.shards import Manifest
 
 FILE = Path(__file__).with_name("published.csv")
 PCIE, NETWORK = 16e9, 100e9 / 8
+#: bytes/s that each of two processes sends and receives at once: two cores of an Intel Xeon, torch 2.13, 2026-11-28.
+GLOO = 1.4e9
 CARDS = {
     "RTX 2080 Ti": Card("RTX 2080 Ti", 616e9, 13.4e12, PCIE, PCIE, 11, "NVIDIA RTX 2080 Ti data sheet", "2026-11-28"),
     "V100": Card("V100", 900e9, 15.7e12, PCIE, 150e9, 32, "NVIDIA V100 data sheet (SXM2)", "2026-11-22"),
@@ -91,11 +97,12 @@ class Published:
     @property
     def joined(self) -> Card:
         """A card as the others see it (rule 4): of its messages, those that leave the machine share the network."""
-        card, each = CARDS[self.card], self.parts // self.machines
-        if self.machines == 1:
-            return card
-        leaves = (self.parts - each) / (self.parts - 1)
-        return replace(card, peer_bytes_per_s=min(card.peer_bytes_per_s, NETWORK / each / leaves))
+        card, each, rate = CARDS[self.card], self.parts // self.machines, GLOO
+        if self.machines > 1:
+            leaves = (self.parts - each) / (self.parts - 1)
+            rate = min(rate, OF_PEAK * NETWORK / each / leaves)
+        seconds = 2 / (OF_PEAK * card.host_bytes_per_s) + 1 / rate  # of a byte
+        return replace(card, peer_bytes_per_s=1 / seconds / OF_PEAK)  # of which the planner takes OF_PEAK
 
     @property
     def computing_s(self) -> float | None:

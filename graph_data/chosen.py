@@ -30,6 +30,9 @@ from siafu.features import blocks, columns_of
 from siafu.graph import Graph
 from siafu.shards import CHOSEN, COLUMNS, END_COLUMNS, ID_COLUMN, TYPE_COLUMN, WEIGHT_COLUMN, read_names
 
+#: In a note on categories that the run does not have.
+UNKNOWN = "unknown to"
+
 
 def of_run(run: str | Path) -> tuple[str, ...]:
     """The columns that a run, or prepared graph, read its features from; () if they have no names."""
@@ -106,16 +109,16 @@ def aligned(graph: Graph, run: str) -> Graph:
         raise DatasetError(
             f"{graph.name}: has no feature column {listed(missing)}, which {run} was made with, only {listed(theirs)}"
         )
-    note = f"{graph.name}: feature columns are taken by name, in the order of {run}"
+    notes = [f"{graph.name}: feature columns are taken by name, in the order of {run}"]
     extra = [name for name in theirs if name not in ours]
     if left := [name for name in extra if not name.startswith(tuple(both))]:
-        note += f"; left out: {listed(left)}"
+        notes[0] += f"; left out: {listed(left)}"
     if unknown := [name for name in extra if name not in left]:
-        count = _count(graph, unknown)
-        note += f"; unknown to it, and 0 in all columns: {listed(unknown)} in {counted(count, 'row')}"
+        rows = counted(_count(graph, unknown), "row")
+        notes.append(f"{graph.name}: {UNKNOWN} {run}, and 0 in all columns: {listed(unknown)} in {rows}")
     features = columns_of(graph.features, [theirs.index(name) if name in theirs else -1 for name in ours])
     names = {**graph.names, COLUMNS: ours} | ({CHOSEN: of_run(run)} if CHOSEN in graph.names else {})
-    return replace(graph, features=features, names=names, notes=(*graph.notes, note))
+    return replace(graph, features=features, names=names, notes=(*graph.notes, *notes))
 
 
 def _onehot(chosen: Sequence[str]) -> frozenset[str]:

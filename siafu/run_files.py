@@ -291,14 +291,17 @@ def manifest(run_dir: Path) -> Manifest:
 
 
 def json_lines(file: Path) -> Iterator[dict[str, Any]]:
-    """The objects in a file's whole lines: whoever writes it may be in the middle of the last one. Raises: ConfigError
-    naming file and line."""
+    """The objects in a file's whole lines. Raises: ConfigError naming file and line."""
+    for number, line in enumerate(whole_lines(file), 1):
+        yield read_object(line, f"{file}: line {number}")
+
+
+def whole_lines(file: Path) -> list[str]:
+    """Whoever writes it may be in the middle of the last one, or was when it ended. Raises: ConfigError."""
     try:
-        whole = file.read_text(encoding="utf-8").rpartition("\n")[0]
+        return file.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(file, error) from None
-    for number, line in enumerate(whole.splitlines(), 1):
-        yield read_object(line, f"{file}: line {number}")
 
 
 def last_lines(file: Path, nbytes: int) -> Iterator[dict[str, Any]]:

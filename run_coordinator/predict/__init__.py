@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from graph_data import source_flags
+from graph_data.chosen import UNKNOWN
 from graph_data.objects import graph_of
 from graph_data.renumbered import renumbered
 from graph_data.sources import ids as source_ids
@@ -59,10 +61,14 @@ def predict(
              id   class    true  split    p_cook   p_smith
         0   ann    cook    cook  train    0.9312    0.0688
 
-    Raises: ConfigError or DatasetError for wrong input; PeerLost, WorkerError and others for failures.
+    Warns of categories that the run does not have. Raises: ConfigError or DatasetError for wrong input; PeerLost,
+    WorkerError and others for failures.
     """
     graph = name_of(graph, "graph") if graph is ... or isinstance(graph, str | os.PathLike) else graph
     with evaluated(run, graph, layer, scores, settings, on_status) as (sheet, blocks, result):
+        for note in result["notes"]:
+            if UNKNOWN in note:
+                warnings.warn(note, stacklevel=2)
         return Predictions.of(sheet, list(blocks), result)
 
 
@@ -178,4 +184,5 @@ def _result(plan: Plan, run_dir: Path, shards: ShardSet, rows: JoinedRows, ended
         "weights_digest": ended["weights_digest"],
         "lambda": ended["lambda"],
         "cost": ended["cost"],
+        "notes": list(shards.notes()),
     }

@@ -8,7 +8,6 @@ from benchmarks.acceptance import predictions
 from cost_planner.plan.check import Check, Quantity
 from run_coordinator import run_config
 
-
 ALL = [run for runs in predictions.RUNS.values() for run in runs]
 
 

@@ -79,7 +79,8 @@ def test_tables_in_memory_are_trained_on_and_predicted(tmp_path: Path, monkeypat
     assert own.to_arrow().column("true").to_pylist() == users["job"]
     users["brand"] = ["new"] * 30
     columns.pop("label")
-    other = siafu.predict(run, graph=siafu.from_pandas(pa.table(sales), pa.table(users), **columns))
+    with pytest.warns(UserWarning, match="unknown to .* 'brand=new' in 30 rows"):
+        other = siafu.predict(run, graph=siafu.from_pandas(pa.table(sales), pa.table(users), **columns))
     assert (other.true, other.split, other.class_names) == (None, None, ("cook", "smith"))
     assert other.to_arrow().column("id").to_pylist() == users["user"]
     assert not np.allclose(other.values, own.values)
