@@ -56,8 +56,13 @@ ONLY_IN = {
     "boto3": ("graph_server/lambdas/launchers/", "infra/"),
     "botocore": ("graph_server/lambdas/launchers/", "infra/"),
     "ray": ("siafu/ray_cluster.py",),  # where hosts and launchers come in
-    # What exports are made of: read as text, and run in processes of their own.
-    "torch": ("gpu_baselines/", "graph_server/backends/gpu.py", "run_coordinator/export/modules/"),
+    # What exports are made of: read as text, and run in processes of their own. And what Gloo sends is measured.
+    "torch": (
+        "gpu_baselines/",
+        "graph_server/backends/gpu.py",
+        "run_coordinator/export/modules/",
+        "benchmarks/acceptance/baselines/gloo.py",
+    ),
     "triton": ("gpu_baselines/kernels/",),
     "torch_geometric": ("run_coordinator/export/modules/geometric.py",),
     "dgl": ("run_coordinator/export/modules/dgl_nn.py",),
