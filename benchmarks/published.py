@@ -15,8 +15,8 @@ Table 4; rows that the text of the PDF gives without doubt). No constant of the 
    which refuses any other): from the card into the host's memory over PCIe 3.0 x16, to the other process with Gloo over
    TCP, and onto the other card, one after the other. A process sends with ``GLOO``, as measured between two processes
    of one machine (``benchmarks.acceptance.baselines.gloo``). AdaQP's two machines share 100 Gb/s for all their cards.
-5. ``communication``: its share of an epoch (PipeGCN, Table 2; AdaQP, Table 1, of its GCN). What is left is computing,
-   which is predicted as with links that take no time.
+5. ``communication``: its share of an epoch (PipeGCN, Table 2; AdaQP, Table 1, of its GCN). The rest is computing. It is
+   predicted with links that take no time.
 6. Without evaluations: neither paper counts them.
 """
 

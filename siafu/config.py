@@ -38,6 +38,8 @@ else:
 #: Of ``[data]``: what may change while a run goes on, since it trains on the same edges,
 #: features, labels and splits after it.
 REPARTITIONS = frozenset({"parts", "partitioner", "order", "cache_dir", "keep_aggregate"})
+#: Of an environment's memory: for rows that never change.
+KEPT_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -366,7 +368,7 @@ class Lambda:
     @property
     def keep_bytes(self) -> int:
         """Of rows that never change, what an environment keeps from task to task."""
-        return (self.memory_mb << 20) // 4 if self.keep_constants else 0
+        return int(KEPT_SHARE * (self.memory_mb << 20)) if self.keep_constants else 0
 
     @property
     def core(self) -> float:

@@ -46,7 +46,7 @@ _FLAGS = {
     "SOURCE, without a flag": "data dataset graph input data-path root",
     "--run-dir": "output out out-dir output-dir save-dir log-dir workdir",
     "--logger": "log logging wandb tensorboard",
-    "--quiet": "no-progress no-progress-bar silent progress progress-bar enable-progress-bar verbose",
+    "--quiet": "no-progress no-progress-bar silent",
     f"{UNNEEDED}graphs are made symmetric unless --directed says otherwise": "undirected symmetric",
     "--on aws, after siafu deploy": "cloud aws lambda-aws",
     "siafu plan": "dry-run",

@@ -297,7 +297,8 @@ def json_lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def whole_lines(file: Path) -> list[str]:
-    """Whoever writes it may be in the middle of the last one, or was when it ended. Raises: ConfigError."""
+    """Without what follows the last line break: it is still being written, or its writer was stopped. Raises:
+    ConfigError."""
     try:
         return file.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cost_planner.plan.parts import LinkRate
+from siafu.config import KEPT_SHARE
 from siafu.tasks import Program, Step
 
 #: Of a step, for each thread: more even out which thread is done first. Chunks of a task.
@@ -100,7 +101,7 @@ class Plan:
         """Of a plan without any. They keep what never changes as far as they have room (``Lambda.keep_bytes``)."""
         constants = [again.down - kept.down for kept, again in zip(self.work, self.resent_work, strict=True)]
         every = self.intervals * max(constants, default=0.0)  # steps read the same rows
-        room = (kind.count or min(kind.most, self.intervals)) * (kind.memory_mb << 20) / 4
+        room = (kind.count or min(kind.most, self.intervals)) * KEPT_SHARE * (kind.memory_mb << 20)
         share = max(0.0, 1 - room / every) if every else 0.0
 
         def mixed(work: Sequence[StepWork], again: Sequence[StepWork]) -> Sequence[StepWork]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from siafu import ops
 from siafu.kernels import csr
-from siafu.kernels.caches import LINE_BYTES, line_zeros
+from siafu.kernels.caches import LINE_BYTES, line_copy
 from siafu.kernels.dense import FLOAT32
 from siafu.kernels.gather import gather
 from siafu.kernels.library import LIBRARY
@@ -31,8 +31,7 @@ def matmul_sparse(X: SparseRows, W: Array, add: Array | None = None, *, threads:
         rows = np.ascontiguousarray(W).reshape(W.shape)  # of one column, NumPy calls any strides contiguous
         rows = rows if rows.strides[1] == rows.itemsize else rows.copy()
         if rows.ctypes.data % LINE_BYTES and len(X.indices) >= OFTEN * len(W):
-            rows, copied = line_zeros(rows.shape, rows.dtype), rows
-            rows[:] = copied
+            rows = line_copy(rows)
         return gather(edges, 0, len(X), rows, add=add, out=add, threads=threads)
     if not csr.AVAILABLE:
         return ops.matmul(X, W, add)

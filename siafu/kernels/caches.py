@@ -35,6 +35,19 @@ L3_BYTES: Final = size(3)
 def line_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Zeros at the start of a cache line, and a line more behind the last: NumPy's arrays begin anywhere, and a row of
     64 bytes that lies across two lines is read as two."""
-    nbytes = int(np.prod(shape)) * dtype.itemsize
-    memory = np.zeros(nbytes + 2 * LINE_BYTES, np.uint8)
+    return _at_a_line(np.zeros(_room(shape, dtype), np.uint8), shape, dtype)
+
+
+def line_copy(rows: Array) -> Array:
+    """The same values at the start of a cache line."""
+    copy = _at_a_line(np.empty(_room(rows.shape, rows.dtype), np.uint8), rows.shape, rows.dtype)
+    copy[:] = rows
+    return copy
+
+
+def _room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    return int(np.prod(shape)) * dtype.itemsize + 2 * LINE_BYTES
+
+
+def _at_a_line(memory: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.ndarray(shape, dtype, memory.data, -memory.ctypes.data % LINE_BYTES)
