@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from siafu import kernels, ops
-from siafu.kernels import functions
+from siafu.kernels import functions, pairs
 from siafu.ops import BFLOAT16, Activation
 from siafu.sparse import Array, Rows
 
@@ -35,6 +35,9 @@ SHARED = (
     "activate_backward",
     "dropped",
     "cross_entropy",
+    "pair_dots",
+    "pair_products",
+    "pair_sums",
 )
 
 
@@ -100,6 +103,9 @@ def cross_entropy(logits: Array, labels: Array, smoothing: float = 0.0, *, threa
     return kernels.softmax_cross_entropy(logits, labels.astype(np.int64, copy=False), threads=threads)
 
 
+pair_dots = pairs.dots
+pair_products = pairs.products
+pair_sums = pairs.sums
 layer_norm = ops.layer_norm
 layer_norm_backward = ops.layer_norm_backward
 squared_error = ops.squared_error

@@ -13,13 +13,13 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from siafu.sparse import Array, Rows, SparseRows
+from siafu.sparse import Array, EdgeRows, Rows, SparseRows
 
 Activation = Literal["relu", "tanh", "elu", "identity"]
 _BLOCK_BYTES = 2 << 20  # of a densified block of sparse rows, before its empty columns go: it stays in a core's caches
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 #: An edge's place in a lattice whose points lie far apart modulo 2^64 (Roberts' R3: powers of 1 / 1.2207, the root of
-#: x^4 = x + 1): distinct (source, target, four heads) have distinct counters. attention_lanes.hpp has the same.
+#: x^4 = x + 1): distinct (source, target, four heads) have distinct counters. kernels/src/hash.hpp has the same.
 SOURCE_STEP, TARGET_STEP, HEADS_STEP = 0xD1B54A32D192ED03, 0xABC98388FB8FAC03, 0x8CB92BA72F3D8DD7
 
 
@@ -362,6 +362,26 @@ def _reduce_segments(function: np.ufunc, values: Array, indptr: Array) -> Array:
     if len(filled):
         out[filled] = function.reduceat(values, indptr[filled], axis=0)
     return out
+
+
+# --- pairs of vertices --------------------------------------------------------------------------------------------------
+#
+# Each is an edge, of one of n vertices to another: rows H [n, F] of the former, and what the others have, by edge.
+
+
+def pair_dots(H: Array, others: EdgeRows) -> Array:
+    """``<H_v, O_e>`` of each edge e of each vertex v: ``[m]``."""
+    return dots(np.repeat(H, np.diff(others.indptr), axis=0), others.each())
+
+
+def pair_products(H: Array, others: EdgeRows) -> Array:
+    """``H_v ⊙ O_e``: ``[m, F]``."""
+    return np.repeat(H, np.diff(others.indptr), axis=0) * others.each()
+
+
+def pair_sums(D: Array, others: EdgeRows) -> Array:
+    """``Σ_e D_e ⊙ O_e`` over the edges of each vertex: ``[n, F]``. D ``[m, F]``, or ``[m, 1]`` of one value an edge."""
+    return sum_segments(D * others.each(), others.indptr)
 
 
 # --- loss ---------------------------------------------------------------------------------------------------------

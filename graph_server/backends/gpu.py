@@ -179,6 +179,9 @@ class Arithmetic:
 
     column_sums = staticmethod(host.column_sums)
     dots = staticmethod(host.dots)
+    pair_dots = staticmethod(host.pair_dots)
+    pair_products = staticmethod(host.pair_products)
+    pair_sums = staticmethod(host.pair_sums)
     squared_error = staticmethod(host.squared_error)
     segment_softmax = staticmethod(host.segment_softmax)
     segment_softmax_backward = staticmethod(host.segment_softmax_backward)

@@ -16,15 +16,12 @@ import numpy as np
 
 from graph_server.buffers import PublishedSlot
 from graph_server.operators import Operator, Setting
-from siafu import ops, views
+from siafu import kernels, ops, views
 from siafu.graph import TRAIN_PAIR
 from siafu.models.link_prediction import TRUE
 from siafu.shards import Shard
-from siafu.sparse import Array, EdgeRows, TaskRows, blocks, numbered
+from siafu.sparse import Array, EdgeRows, TaskRows, numbered
 from siafu.tasks import Lane, Step
-
-#: Pairs of which an epoch's are drawn together: the hash's passes stay in a core's cache.
-DRAWN_TOGETHER = 1 << 14
 
 
 class Pairs(Operator):
@@ -61,19 +58,11 @@ class Pairs(Operator):
         columns, name = np.asarray(self.edges.indices[first:last]), f"E{step.gathers}"
         if self.setting.lane is Lane.EVAL:
             return {name: self._others(slot, indptr, columns)}
-        kept, found = np.zeros_like(indptr), []
-        for low, high in blocks(indptr, DRAWN_TOGETHER):
-            place = slice(int(indptr[low]), int(indptr[high]))
-            column, true = columns[place], self.kind[first:last][place] == TRAIN_PAIR
-            row = np.repeat(np.arange(start + low, start + high), np.diff(indptr[low : high + 1]))
-            drawn, false = true[:, 0].copy(), np.flatnonzero(~true)
-            drawn[false] = self._drawn(row[false], column[false], epoch, step.layer)
-            positions = np.flatnonzero(drawn)
-            ends = indptr[low + 1 : high + 1] - place.start
-            kept[low + 1 : high + 1] = kept[low] + np.searchsorted(positions, ends)
-            found.append((column[positions], true[positions].astype(np.uint8)))
-        column, true = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return {name: self._others(slot, kept, column), TRUE: EdgeRows(kept, true)}
+        key = ops.edge_key(self.spec.seed, epoch, step.layer)
+        share = 1 - 1 / self.spec.negatives  # that is not drawn
+        kind, own = self.kind[first:last, 0], self.ids[start:stop]
+        indptr, columns, true = kernels.draw_pairs(indptr, columns, kind, TRAIN_PAIR, self.ids, own, share, key)
+        return {name: self._others(slot, indptr, columns), TRUE: EdgeRows(indptr, true)}
 
     def _others(self, slot: PublishedSlot, indptr: Array, columns: Array) -> EdgeRows:
         """The rows of these vertices, by pair: each is read once, however many pairs it is in."""
@@ -88,11 +77,3 @@ class Pairs(Operator):
     def _range(self, start: int, stop: int) -> tuple[int, int, Array]:
         indptr = np.asarray(self.edges.indptr[start : stop + 1])
         return int(indptr[0]), int(indptr[-1]), indptr - indptr[0]
-
-    def _drawn(self, row: Array, column: Array, epoch: int, layer: int) -> Array:
-        """Which of these false pairs the epoch trains with: each with probability 1 /
-        (so many in the pool for an edge)."""
-        one, other = self.ids[row], self.ids[column]
-        key = ops.edge_key(self.spec.seed, epoch, layer)
-        kept = ops.edge_dropout(np.minimum(one, other), np.maximum(one, other), 1, 1 - 1 / self.spec.negatives, key)
-        return kept[:, 0] > 0

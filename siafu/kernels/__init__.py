@@ -18,6 +18,7 @@ from siafu.kernels.dense import matmul, matmul_doubles, matmul_transposed
 from siafu.kernels.dropout import EdgeDropout, dropped
 from siafu.kernels.gather import gather
 from siafu.kernels.library import VERSION, isa
+from siafu.kernels.pairs import draw as draw_pairs
 from siafu.kernels.passes import column_sums, relu, relu_backward, softmax_cross_entropy
 from siafu.kernels.rows import Table, to_bfloat16
 from siafu.ops import from_bfloat16
@@ -36,6 +37,7 @@ __all__ = [
     "attend_backward",
     "attend_given",
     "column_sums",
+    "draw_pairs",
     "dropped",
     "edge_dot",
     "edge_scores",

@@ -42,6 +42,7 @@ PER_ISA = (
     "dropout_rows",
     "functions_rows",
     "plain_rows",
+    "pairs_rows",
 )
 #: To compile: first, so that nothing is left to wait for at the end.
 LONGEST = (
@@ -67,6 +68,7 @@ COMMON = (
     "dropout",
     "functions",
     "plain",
+    "pairs",
 )
 
 #: GCC and clang know all of them.

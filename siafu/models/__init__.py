@@ -17,7 +17,7 @@ from siafu import ops as numpy_ops
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.ops import Activation
-from siafu.sparse import Array, Rows
+from siafu.sparse import Array, EdgeRows, Rows
 from siafu.table import loaded
 from siafu.table import named as named_in
 from siafu.tasks import Lane, Operator, Program, Step
@@ -205,6 +205,12 @@ class TensorOps(Protocol):
     def column_sums(self, D: Array) -> Array: ...
 
     def dots(self, A: Array, B: Array) -> Array: ...
+
+    def pair_dots(self, H: Array, others: EdgeRows) -> Array: ...
+
+    def pair_products(self, H: Array, others: EdgeRows) -> Array: ...
+
+    def pair_sums(self, D: Array, others: EdgeRows) -> Array: ...
 
     def dropped(self, X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array) -> Rows: ...
 

@@ -18,7 +18,6 @@ Its evaluation gives the scores of held-out pairs, which ``siafu.ranking`` ranks
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,10 +34,8 @@ from siafu.tasks import Kind, Lane, Program, Step
 #: Slots of pairs: whether a training pair is an edge (1) or a false one (0), [m, 1]; the
 #: scores of held-out ones, [m, 1].
 TRUE, SCORES = "Etrue", "Escores"
-#: Of pairs that are added up at a time: they fit a core's own cache.
-SUMMED_BYTES = 1 << 17
-#: Of an array of pairs' rows, and of these some ten are made for the pairs that are scored together: all pairs of a
-#: task would take more than all else that a server holds.
+#: Of an array of pairs' values, and of these some ten are made for the pairs that are scored together: all pairs of a
+#: task would take more than all else that a server holds, and no cache would.
 SCORED_BYTES = 1 << 20
 
 
@@ -102,9 +99,10 @@ class Links:
         others = rows[f"E{self.slot}"]
         assert isinstance(others, EdgeRows)
         H = numpy_ops.real(np.asarray(rows[self.slot]), self.encoder.dtype)
-        cuts = blocks(others.indptr, max(1, SCORED_BYTES // max(1, H.shape[1] * H.itemsize)))
+        others = others.astype(self.encoder.dtype)
+        cuts = blocks(others.indptr, max(1, SCORED_BYTES // (H.itemsize * self._values_of_a_pair)))
         if lane is Lane.EVAL:
-            scores = [self._scored(*_ends(H[a:b], others[a:b]), weights)[0] for a, b in cuts]
+            scores = [self._scored(H[a:b], others[a:b], weights)[0] for a, b in cuts]
             return Output({SCORES: EdgeRows(others.indptr, np.concatenate(scores))})
         loss, dH, gradients = 0.0, np.empty_like(H), dict[str, Array]()
         for a, b in cuts:
@@ -115,45 +113,31 @@ class Links:
 
     # --- pairs ------------------------------------------------------------------------------------------------------
 
-    def _scored(self, own: Array, other: Array, weights: Arrays) -> tuple[Array, Array]:
-        """Scores [m, 1], and what the MLP's last layer reads, [m, F]; empty with decoder dot."""
+    @property
+    def _values_of_a_pair(self) -> int:
+        """Of an array that is made of all pairs: one, or as many as the MLP takes."""
+        return 1 if self.spec.decoder == "dot" else self.encoder.width(self.slot)
+
+    def _scored(self, H: Array, others: EdgeRows, weights: Arrays) -> tuple[Array, Array, Array]:
+        """Scores [m, 1], and what the MLP's two layers read, [m, F] each; empty with decoder dot."""
         if self.spec.decoder == "dot":
-            return self.ops.dots(own, other)[:, None], own[:0]
-        U = self.ops.activate(self.inner.forward(own * other, weights), "relu")
-        return self.outer.forward(U, weights), U
+            return self.ops.pair_dots(H, others)[:, None], H[:0], H[:0]
+        X = self.ops.pair_products(H, others)
+        U = self.inner.forward(X, weights)
+        U = self.ops.activate(U, "relu", out=U)
+        return self.outer.forward(U, weights), U, X
 
     def _learnt(
         self, H: Array, others: EdgeRows, true: Array, weights: Arrays
     ) -> tuple[float, Array, dict[str, Array]]:
         """Half of the loss, all of dH [n, F], half of the decoder's gradients."""
-        own, other = _ends(H, others)
         terms = 2 * self.spec.num_train  # an edge, and about one false one for each
-        scores, U = self._scored(own, other, weights)
-        total, ds = self.ops.binary_cross_entropy(scores, true)
-        ds /= self.encoder.dtype.type(2 * terms)  # [m, 1], a half
+        scores, U, X = self._scored(H, others, weights)
+        total, dX = self.ops.binary_cross_entropy(scores, true)
+        dX /= self.encoder.dtype.type(2 * terms)  # [m, 1], a half
         gradients: dict[str, Array] = {}
-        if self.spec.decoder == "dot":
-            dX = ds
-        else:
-            dU = self.outer.backward(U, ds, weights, gradients)
-            dX = self.inner.backward(own * other, self.ops.activate_backward(dU, U, "relu"), weights, gradients)
-        return total / (2 * terms), _summed(2 * dX * other, others.indptr), gradients
-
-
-def _ends(H: Array, others: EdgeRows) -> tuple[Array, Array]:
-    """Rows of the pairs' own ends, and of the other ones: [m, F] each."""
-    return np.repeat(H, np.diff(others.indptr), axis=0), others.each()
-
-
-def _summed(values: Array, indptr: Array) -> Array:
-    """Rows of pairs [m, F] added up by vertex, [n, F]."""
-    out = np.zeros((len(indptr) - 1, values.shape[1]), values.dtype)
-    filled = np.flatnonzero(np.diff(indptr))
-    starts, ends = indptr[filled], np.append(indptr[filled[1:]], len(values))
-    # NumPy adds up one column after the other: of more values than a cache holds, each column reads all lines again.
-    block = max(1, SUMMED_BYTES // max(1, values.shape[1] * values.itemsize))
-    cuts = np.unique(np.append(np.searchsorted(starts, np.arange(0, len(values), block)), len(filled)))
-    for first, last in itertools.pairwise(cuts.tolist()):
-        pairs = values[starts[first] : ends[last - 1]]
-        out[filled[first:last]] = np.add.reduceat(pairs, starts[first:last] - starts[first], axis=0)
-    return out
+        if self.spec.decoder == "mlp":
+            dU = self.outer.backward(U, dX, weights, gradients)
+            dX = self.inner.backward(X, self.ops.activate_backward(dU, U, "relu"), weights, gradients)
+        dX *= 2
+        return total / (2 * terms), self.ops.pair_sums(dX, others), gradients

@@ -7,11 +7,15 @@
 #include <vector>
 
 #include "csr.hpp"
+#include "hash.hpp"
 #include "threads.hpp"
 
 namespace {
 
+using siafu::HEADS_STEP;
 using siafu::Pass;
+using siafu::SOURCE_STEP;
+using siafu::TARGET_STEP;
 
 // A row with more edges is cut into parts of so many, which threads take like any other unit; the parts are merged in
 // their order. The cut depends on the row alone, and with it the result.
@@ -132,9 +136,6 @@ int pass_end(const Call& c, int first) {
   const int whole = most / c.width * c.width;
   return whole > first ? whole : most;
 }
-
-// ops.py: SOURCE_STEP, TARGET_STEP, HEADS_STEP.
-constexpr uint64_t SOURCE_STEP = 0xD1B54A32D192ED03, TARGET_STEP = 0xABC98388FB8FAC03, HEADS_STEP = 0x8CB92BA72F3D8DD7;
 
 void set_dropout(const Call& c, int head, Pass& p) {
   const bool forward = c.mode == siafu::ATTEND;

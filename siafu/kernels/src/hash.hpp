@@ -6,6 +6,7 @@ namespace siafu {
 namespace {
 
 constexpr uint64_t GOLDEN = 0x9E3779B97F4A7C15u;
+constexpr uint64_t SOURCE_STEP = 0xD1B54A32D192ED03u, TARGET_STEP = 0xABC98388FB8FAC03u, HEADS_STEP = 0x8CB92BA72F3D8DD7u;
 
 // SplitMix64's finaliser.
 inline uint64_t mixed(uint64_t x) {
