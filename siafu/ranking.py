@@ -80,20 +80,27 @@ def auc(true: Array, false: Array) -> float:
     """The share of (true, false) in which the true one is larger; of equal ones half. 0 if there is none of either."""
     if not len(true) or not len(false):
         return 0.0
-    false = np.sort(false)
+    true, false = np.sort(true), np.sort(false)  # sorted, both: each search begins where the one before it ended
     below, up_to = np.searchsorted(false, true, "left"), np.searchsorted(false, true, "right")
     return float((below + up_to).sum(dtype=np.int64) / (2 * len(true) * len(false)))
 
 
 def _ranks(vertex: Array, score: Array, false_vertex: Array, false_score: Array) -> Array:
     """1 + how many false edges of the same vertex score higher + half of those that score the same; vertices ascend."""
-    order = np.lexsort((false_score, false_vertex))
-    values, owners = false_score[order], false_vertex[order]
-    first, stop = np.searchsorted(owners, vertex, "left"), np.searchsorted(owners, vertex, "right")
-    # Positions of (vertex, score) in the sorted false ones: of the whole list, by ranks of scores that all share.
-    levels = np.unique(np.concatenate([score, false_score]))
-    keys = owners * len(levels) + np.searchsorted(levels, values)
-    wanted = vertex * len(levels) + np.searchsorted(levels, score)
-    below = np.searchsorted(keys, wanted, "left") - first
-    equal = np.searchsorted(keys, wanted, "right") - first - below
+    level = _levels(np.concatenate([score, false_score]))
+    keys = (vertex.astype(np.uint64) << np.uint64(32)) | level[: len(score)]
+    false_keys = np.sort((false_vertex.astype(np.uint64) << np.uint64(32)) | level[len(score) :])
+    first, stop = np.searchsorted(false_vertex, vertex, "left"), np.searchsorted(false_vertex, vertex, "right")
+    below = np.searchsorted(false_keys, keys, "left") - first
+    equal = np.searchsorted(false_keys, keys, "right") - first - below
     return 1 + (stop - first - below - equal) + equal / 2
+
+
+def _levels(scores: Array) -> Array:
+    """uint64 below 2^32 that stand to each other as the scores do; NaN is the highest."""
+    if scores.dtype != np.float32:
+        return np.unique(scores, return_inverse=True)[1].astype(np.uint64)
+    bits = (scores + np.float32(0)).view(np.int32)  # of -0, those of 0
+    bits ^= (bits >> np.int32(31)) & np.int32(0x7FFFFFFF)  # of what is below 0, the larger are the lower
+    bits[np.isnan(scores)] = np.iinfo(np.int32).max
+    return (bits.astype(np.int64) + (1 << 31)).astype(np.uint64)

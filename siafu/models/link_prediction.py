@@ -36,7 +36,7 @@ from siafu.tasks import Kind, Lane, Program, Step
 TRUE, SCORES = "Etrue", "Escores"
 #: Of an array of pairs' values, and of these some ten are made for the pairs that are scored together: all pairs of a
 #: task would take more than all else that a server holds, and no cache would.
-SCORED_BYTES = 1 << 20
+SCORED_BYTES = 1 << 22
 
 
 class Links:

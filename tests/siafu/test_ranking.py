@@ -8,18 +8,18 @@ from sklearn.metrics import roc_auc_score
 
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, VAL_NEGATIVE, VAL_PAIR
 from siafu.metrics import METRICS
-from siafu.ranking import Ranked, auc
+from siafu.ranking import Ranked, _levels, auc
 from siafu.sparse import EdgeRows
 
 SPLIT = np.zeros(6, np.uint8)
 
 
-def pairs(seed: int) -> tuple[EdgeRows, EdgeRows]:
-    """Scores of few values and types, of six vertices, one of which has no pair."""
+def pairs(seed: int, dtype: str = "float32") -> tuple[EdgeRows, EdgeRows]:
+    """Scores of few values, either side of 0, and types, of six vertices, one of which has no pair."""
     rng = np.random.default_rng(seed)
     indptr = np.array([0, 9, 9, 30, 31, 50, 80])
     kinds = rng.choice(np.array([VAL_PAIR, VAL_NEGATIVE, TEST_PAIR, TEST_NEGATIVE, TEST_NEGATIVE], np.uint8), (80, 1))
-    return EdgeRows(indptr, rng.integers(0, 6, (80, 1)).astype(np.float32)), EdgeRows(indptr, kinds)
+    return EdgeRows(indptr, rng.integers(-3, 3, (80, 1)) * np.array(0.7, dtype)), EdgeRows(indptr, kinds)
 
 
 def by_definition(scores: EdgeRows, kinds: EdgeRows, positive: int, negative: int) -> tuple[list[float], float]:
@@ -42,9 +42,10 @@ def log_loss(scores: EdgeRows, kinds: EdgeRows, positive: int, negative: int) ->
     )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("seed", range(5))
-def test_scores_are_those_of_the_definition(seed: int):
-    outputs, kinds = pairs(seed)
+def test_scores_are_those_of_the_definition(seed: int, dtype: str):
+    outputs, kinds = pairs(seed, dtype)
     metric = Ranked()
     found = metric.scores(metric.tally(outputs, kinds, SPLIT))
     for split, positive, negative in (("val", VAL_PAIR, VAL_NEGATIVE), ("test", TEST_PAIR, TEST_NEGATIVE)):
@@ -79,3 +80,12 @@ def test_a_role_without_edges_scores_nothing():
 def test_all_equal_scores_are_worth_a_coin():
     assert auc(np.ones(3), np.ones(5)) == 0.5
     assert auc(np.ones(3), np.ones(0)) == 0.0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_is_no_number_ranks_highest_whatever_its_sign(dtype: str):
+    order = np.array([-np.inf, -2.5, -1e-40, 0.0, 1e-40, 3.0, np.inf, np.nan], dtype)
+    for shuffled in (order, order[::-1], order[[3, 1, 7, 0, 2, 6, 5, 4]]):
+        assert np.argsort(_levels(shuffled)).tolist() == np.argsort(shuffled).tolist()
+    same = _levels(np.array([0.0, -0.0, np.nan, -np.nan], dtype))
+    assert same[0] == same[1] < same[2] == same[3] < 1 << 32

@@ -16,6 +16,24 @@ struct Line {
   typedef T Loose __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
 };
 
+// Of N numbers, halves onto each other.
+template <class T, int N>
+struct Total {
+  typedef T Values __attribute__((vector_size(N * sizeof(T))));
+  static inline __attribute__((always_inline)) T of(Values x) {
+    typename Total<T, N / 2>::Values low, high;
+    __builtin_memcpy(&low, &x, sizeof low);
+    __builtin_memcpy(&high, (const char*)&x + sizeof low, sizeof high);
+    return Total<T, N / 2>::of(low + high);
+  }
+};
+
+template <class T>
+struct Total<T, 1> {
+  typedef T Values;
+  static inline T of(T x) { return x; }
+};
+
 inline int64_t other_of(const PairRows& p, int64_t edge) { return p.index ? p.index[edge] : edge; }
 
 // The row of the edge, which one further ahead is fetched for.
@@ -41,14 +59,14 @@ void dots(const PairRows& p, int64_t row, int64_t end) {
       int64_t i = 0;
       for (; i + EACH <= p.width; i += EACH)
         lines += *(const typename Line<T>::Loose*)(own + i) * *(const typename Line<T>::Loose*)(other + i);
-      T sums[EACH];
-      __builtin_memcpy(sums, &lines, sizeof sums);
-      for (int64_t k = 0; i + k < p.width; ++k) sums[k] += own[i + k] * other[i + k];
-#pragma GCC unroll 4
-      for (int64_t half = EACH / 2; half > 0; half /= 2)
-#pragma GCC unroll 8
-        for (int64_t k = 0; k < half; ++k) sums[k] += sums[k + half];
-      ((T*)p.out)[e] = sums[0];
+      if (i < p.width) {
+        T rest[EACH] = {};
+        for (int64_t k = 0; i + k < p.width; ++k) rest[k] = own[i + k] * other[i + k];
+        typename Line<T>::Values last;
+        __builtin_memcpy(&last, rest, sizeof last);
+        lines += last;
+      }
+      ((T*)p.out)[e] = Total<T, EACH>::of(lines);
     }
 }
 
