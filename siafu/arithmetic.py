@@ -35,6 +35,7 @@ SHARED = (
     "activate_backward",
     "dropped",
     "cross_entropy",
+    "binary_cross_entropy",
     "pair_dots",
     "pair_products",
     "pair_sums",
@@ -109,6 +110,6 @@ pair_sums = pairs.sums
 layer_norm = ops.layer_norm
 layer_norm_backward = ops.layer_norm_backward
 squared_error = ops.squared_error
-binary_cross_entropy = partial(ops.binary_cross_entropy, f=functions)
+binary_cross_entropy = functions.binary_cross_entropy
 segment_softmax = partial(ops.segment_softmax, f=functions)
 segment_softmax_backward = partial(ops.segment_softmax_backward, f=functions)

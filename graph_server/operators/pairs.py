@@ -61,7 +61,9 @@ class Pairs(Operator):
         key = ops.edge_key(self.spec.seed, epoch, step.layer)
         share = 1 - 1 / self.spec.negatives  # that is not drawn
         kind, own = self.kind[first:last, 0], self.ids[start:stop]
-        indptr, columns, true = kernels.draw_pairs(indptr, columns, kind, TRAIN_PAIR, self.ids, own, share, key)
+        indptr, columns, true = kernels.draw_pairs(
+            indptr, columns, kind, TRAIN_PAIR, self.ids, own, share, key, self.setting.threads
+        )
         return {name: self._others(slot, indptr, columns), TRUE: EdgeRows(indptr, true)}
 
     def _others(self, slot: PublishedSlot, indptr: Array, columns: Array) -> EdgeRows:

@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from siafu import ops
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array
 
 _FUNCTIONS: Final = ("exp", "expm1", "log", "log1p", "tanh")  # as ``Function`` of functions.hpp has them
+_CHUNK_VALUES: Final = 1 << 14  # of a loss that a thread takes at a time
 REAL: Final = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -28,6 +30,16 @@ class _Elementwise(ctypes.Structure):
         ("n", ctypes.c_int64),
         ("function", ctypes.c_int32),
         ("is_double", ctypes.c_int32),
+    )
+
+
+class _BinaryCrossEntropy(ctypes.Structure):
+    """``BinaryCrossEntropy`` of functions.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("logits", "labels", "gradient", "loss")),
+        *((name, ctypes.c_int64) for name in ("n", "chunk")),
+        *((name, ctypes.c_int32) for name in ("classes", "is_double", "threads")),
     )
 
 
@@ -81,6 +93,24 @@ def dots(A: Array, B: Array, heads: int = 1) -> Array:
     call = _Dots(A.ctypes.data, B.ctypes.data, out.ctypes.data, n, heads, width, A.dtype == np.float64)
     LIBRARY.siafu_dots(ctypes.byref(call))
     return out
+
+
+def binary_cross_entropy(logits: Array, labels: Array, *, threads: int = 1) -> tuple[float, Array]:
+    """``siafu.ops.binary_cross_entropy`` of logits ``[n, C]``, float32 or float64, else TypeError. Labels of another
+    shape: ValueError."""
+    if LIBRARY is None:
+        return ops.binary_cross_entropy(logits, labels)
+    if logits.dtype not in REAL:
+        raise TypeError(f"logits of {logits.dtype}, must be float32 or float64")
+    if labels.shape != logits.shape:
+        raise ValueError(f"labels {labels.shape}, must be {logits.shape}")
+    logits, labels = np.ascontiguousarray(logits), np.ascontiguousarray(labels, logits.dtype)
+    gradient, n, classes = np.empty_like(logits), logits.size, logits.shape[1]
+    loss = np.zeros(-(-n // _CHUNK_VALUES))
+    places = (array.ctypes.data for array in (logits, labels, gradient, loss))
+    call = _BinaryCrossEntropy(*places, n, _CHUNK_VALUES, classes, logits.dtype == np.float64, threads)
+    LIBRARY.siafu_binary_cross_entropy(ctypes.byref(call))
+    return float(loss.sum()) / max(1, classes), gradient
 
 
 def _apply(function: str, x: Array, out: Array | None) -> Array:

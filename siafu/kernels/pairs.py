@@ -39,7 +39,7 @@ class _PairDraw(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("out_indptr", "out_columns", "out_true")),
         *((name, ctypes.c_int64) for name in ("n", "m", "num_ids")),
         ("key", ctypes.c_uint64),
-        *((name, ctypes.c_int32) for name in ("threshold", "true_kind")),
+        *((name, ctypes.c_int32) for name in ("threshold", "true_kind", "threads")),
     )
 
 
@@ -88,7 +88,7 @@ def _run(
 
 
 def draw(
-    indptr: Array, columns: Array, kind: Array, true: int, ids: Array, own: Array, p: float, key: int
+    indptr: Array, columns: Array, kind: Array, true: int, ids: Array, own: Array, p: float, key: int, threads: int = 1
 ) -> tuple[Array, Array, Array]:
     """Which pairs an epoch has: those of the kind ``true``, and of the others those that
     ``siafu.ops.edge_dropout`` of (the smaller id, the larger one, p, key) keeps.
@@ -111,7 +111,7 @@ def draw(
         return _draw_numpy(indptr, columns, kind == true, ids, own, p, key)
     kept, found, is_true = np.empty_like(indptr), np.empty_like(columns), np.empty((m, 1), np.uint8)
     places = (array.ctypes.data for array in (indptr, columns, kind, ids, own, kept, found, is_true))
-    call = _PairDraw(*places, len(own), m, len(ids), key, ops.dropout_threshold(p)[0], true)
+    call = _PairDraw(*places, len(own), m, len(ids), key, ops.dropout_threshold(p)[0], true, threads)
     if LIBRARY.siafu_draw_pairs(ctypes.byref(call)):
         raise ValueError(f"{m} pairs of {len(own)} vertices: they do not follow each other, or one has no id")
     count = int(kept[-1])

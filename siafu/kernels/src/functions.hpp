@@ -17,8 +17,19 @@ struct Elementwise {
 
 enum Function { EXP, EXPM1, LOG, LOG1P, TANH };
 
+// Sigmoid cross-entropy of logits and labels in [0, 1], and its gradient. Mirrored by siafu/kernels/functions.py.
+struct BinaryCrossEntropy {
+  const void *logits, *labels;  // [n]; float, or double as ``is_double`` says
+  void* gradient;               // [n]
+  double* loss;                 // a sum of each chunk
+  int64_t n, chunk;             // values
+  int32_t classes;              // which the gradient is divided by
+  int32_t is_double, threads;
+};
+
 struct FunctionRows {
   void (*apply)(const Elementwise&);
+  double (*cross_entropy)(const BinaryCrossEntropy&, int64_t first, int64_t end);
 };
 
 SIAFU_DECLARE(FunctionRows, functions_rows_)

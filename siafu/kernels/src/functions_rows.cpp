@@ -173,8 +173,38 @@ void apply(const Elementwise& call) {
   }
 }
 
+// --- sigmoid cross-entropy --------------------------------------------------------------------------------------------
+
+// As siafu/ops.py has it, operation for operation; the loss in EACH sums.
+template <class T>
+double cross_entropy_of(const BinaryCrossEntropy& call, int64_t first, int64_t end) {
+  constexpr int64_t TOGETHER = 256;
+  const T *logits = (const T*)call.logits, *labels = (const T*)call.labels, classes = (T)call.classes;
+  T* const gradient = (T*)call.gradient;
+  double sums[EACH] = {};
+  for (; first < end; first += TOGETHER) {
+    const int64_t count = end - first < TOGETHER ? end - first : TOGETHER;
+    const T *x = logits + first, *y = labels + first;
+    T decay[TOGETHER], loss[TOGETHER] = {};
+    for (int64_t i = 0; i < count; ++i) decay[i] = x[i] < 0 ? x[i] : -x[i];  // at most 0: nothing overflows
+    apply({decay, decay, count, EXP, call.is_double});
+    apply({decay, loss, count, LOG1P, call.is_double});
+    for (int64_t i = 0; i < count; ++i) {
+      loss[i] = (x[i] > 0 ? x[i] : 0) - x[i] * y[i] + loss[i];
+      gradient[first + i] = ((x[i] >= 0 ? 1 : decay[i]) / (1 + decay[i]) - y[i]) / classes;
+    }
+    for (int64_t i = 0; i < TOGETHER; i += EACH)
+      for (int k = 0; k < EACH; ++k) sums[k] += (double)loss[i + k];
+  }
+  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
+double cross_entropy(const BinaryCrossEntropy& call, int64_t first, int64_t end) {
+  return call.is_double ? cross_entropy_of<double>(call, first, end) : cross_entropy_of<float>(call, first, end);
+}
+
 }  // namespace
 
-extern const FunctionRows SIAFU_PASTE(functions_rows_, SIAFU_ISA) = {apply};
+extern const FunctionRows SIAFU_PASTE(functions_rows_, SIAFU_ISA) = {apply, cross_entropy};
 
 }  // namespace siafu

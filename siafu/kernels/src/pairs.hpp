@@ -32,16 +32,16 @@ struct PairDraw {
   const int64_t* ids;      // of what columns stand for
   const int64_t* own;      // of the rows, [n]
   int64_t* out_indptr;     // [n + 1]
-  int32_t* out_columns;    // [m], of which as many are written as are drawn
+  int32_t* out_columns;    // [m], of which the first out_indptr[n] are drawn
   uint8_t* out_true;       // likewise
   int64_t n, m, num_ids;
   uint64_t key;
-  int32_t threshold, true_kind;
+  int32_t threshold, true_kind, threads;
 };
 
 struct PairFunctions {
   void (*rows)(const PairRows&, int64_t row, int64_t end);
-  void (*draw)(const PairDraw&);
+  void (*draw)(const PairDraw&, int64_t row, int64_t end);
 };
 
 SIAFU_DECLARE(PairFunctions, pairs_rows_)

@@ -127,10 +127,12 @@ void rows(const PairRows& p, int64_t row, int64_t end) {
   p.is_double ? rows_of<double>(p, row, end) : rows_of<float>(p, row, end);
 }
 
-// Each edge is written, and the next one over it if it is not drawn: no choice that a processor would have to guess.
-void draw(const PairDraw& d) {
-  int64_t drawn = d.out_indptr[0] = 0;
-  for (int64_t row = 0; row < d.n; ++row) {
+// What is drawn of the rows lies where the pool of the first of them does. Each edge is written, and the next one over it if
+// it is not drawn: no choice that a processor would have to guess.
+void draw(const PairDraw& d, int64_t row, int64_t end) {
+  int64_t drawn = d.indptr[row];
+  for (; row < end; ++row) {
+    const int64_t before = drawn;
     const uint64_t own = static_cast<uint64_t>(d.own[row]);
     for (int64_t first = d.indptr[row]; first < d.indptr[row + 1]; first += TOGETHER) {
       const int64_t left = d.indptr[row + 1] - first, count = left < TOGETHER ? left : TOGETHER;
@@ -149,7 +151,7 @@ void draw(const PairDraw& d) {
         drawn += is_true | ((hash[i] & 0xFFFF) >= static_cast<uint64_t>(d.threshold));
       }
     }
-    d.out_indptr[row + 1] = drawn;
+    d.out_indptr[row + 1] = drawn - before;
   }
 }
 
