@@ -364,7 +364,7 @@ def _reduce_segments(function: np.ufunc, values: Array, indptr: Array) -> Array:
     return out
 
 
-# --- pairs of vertices --------------------------------------------------------------------------------------------------
+# --- pairs of vertices ------------------------------------------------------------------------------------------------
 #
 # Each is an edge, of one of n vertices to another: rows H [n, F] of the former, and what the others have, by edge.
 

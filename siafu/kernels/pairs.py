@@ -83,7 +83,9 @@ def _run(
     call = _PairRows(*places, n, m, len(rows), width, dtype == np.float64, operation, threads)
     assert LIBRARY is not None
     if LIBRARY.siafu_pairs(ctypes.byref(call)):
-        raise ValueError(f"{m} edges of {n} vertices: they do not follow each other, or one is not in 0..{len(rows) - 1}")
+        raise ValueError(
+            f"{m} edges of {n} vertices: they do not follow each other, or one is not in 0..{len(rows) - 1}"
+        )
     return out
 
 

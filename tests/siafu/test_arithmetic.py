@@ -9,7 +9,7 @@ import pytest
 
 from siafu import arithmetic, kernels, ops
 from siafu.models import ModelSpec, TensorOps, build
-from siafu.sparse import Array
+from siafu.sparse import Array, EdgeRows
 from siafu.tasks import Kind, Lane
 from tests.toy_graphs import sparse
 
@@ -83,6 +83,16 @@ def test_sums_and_inner_products(dtype: str):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_pairs(dtype: str):
+    H, D = normal(3, 9, dtype=dtype), normal(5, 9, dtype=dtype)
+    others = EdgeRows(np.array([0, 2, 2, 5]), normal(4, 9, dtype=dtype), np.array([3, 0, 1, 1, 2], np.int32))
+    close(arithmetic.pair_dots(H, others), ops.pair_dots(H, others))
+    close(arithmetic.pair_products(H, others), ops.pair_products(H, others))
+    for values in (D, D[:, :1]):
+        close(arithmetic.pair_sums(values, others), ops.pair_sums(values, others))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_softmax_over_edges(dtype: str):
     indptr, weight = np.array([0, 3, 4, 8]), np.abs(normal(8, dtype=dtype))
     source, target = normal(8, 2, dtype=dtype), normal(3, 2, dtype=dtype)
@@ -108,6 +118,8 @@ def each_shared_function(of: TensorOps) -> dict[str, Array]:
     where = {"seed": 1, "epoch": 2, "layer": 3, "vertices": np.arange(3000)}
     loss, gradient = of.cross_entropy(D.copy(), np.arange(3000) % 41)
     H = of.activate(D.copy(), "relu")
+    multilabel, many = of.binary_cross_entropy(D, D > 0)
+    others = EdgeRows(np.arange(3001) * 5, D, (np.arange(15000) * 7 % 3000).astype(np.int32))
     return {
         "matmul": of.matmul(X, W),
         "matmul_transposed": of.matmul_transposed(X, D),
@@ -116,6 +128,10 @@ def each_shared_function(of: TensorOps) -> dict[str, Array]:
         "activate_backward": of.activate_backward(D, H, "relu"),
         "dropped": np.asarray(of.dropped(X, 0.5, **where)),
         "cross_entropy": np.append(gradient, np.float32(loss)),
+        "binary_cross_entropy": np.append(many, np.float32(multilabel)),
+        "pair_dots": of.pair_dots(D, others),
+        "pair_products": of.pair_products(D, others),
+        "pair_sums": of.pair_sums(D.repeat(5, axis=0), others),
         "sparse": of.matmul(sparse(X), W),
         "float64": of.matmul(X.astype(np.float64), W.astype(np.float64)),
         "float64 transposed": of.matmul_transposed(X.astype(np.float64), D.astype(np.float64)),

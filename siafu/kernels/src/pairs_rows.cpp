@@ -5,7 +5,8 @@
 namespace siafu {
 namespace {
 
-constexpr int64_t AHEAD = 8;  // edges: their rows are told to the cache
+constexpr int64_t AHEAD = 8;      // edges: their rows are told to the cache
+constexpr int64_t PIECE = 512;    // edges that are summed in one go
 constexpr int64_t TOGETHER = 64;  // edges that are drawn before any is written
 
 // A cache line of numbers, which may lie anywhere.
@@ -82,28 +83,32 @@ void products(const PairRows& p, int64_t row, int64_t end) {
 }
 
 // Columns of ``out``: LINES lines from ``first`` on, which stay in registers, or the rest of a row if there are none. Edge
-// after edge.
+// after edge, in pieces whose sums are added up: of many edges one sum would lose what a float is too short for.
 template <class T, int LINES, bool SCALED>
 void sum_columns(const PairRows& p, int64_t row, int64_t end, int64_t first) {
+  using Values = typename Line<T>::Values;
   using Loose = typename Line<T>::Loose;
   constexpr int64_t EACH = Line<T>::EACH;
   const int64_t columns = LINES ? LINES * EACH : p.width - first;
   for (; row < end; ++row) {
-    typename Line<T>::Values sums[LINES + 1] = {};
-    T rest[EACH] = {};
-    for (int64_t e = p.indptr[row]; e < p.indptr[row + 1]; ++e) {
-      const T* const other = other_row<T>(p, e, first, columns);
-      const T* const values = (const T*)p.values + (SCALED ? e : e * p.width + first);
-      for (int l = 0; l < LINES; ++l)
-        sums[l] += (SCALED ? typename Line<T>::Values{} + values[0] : *(const Loose*)(values + l * EACH)) *
-                   *(const Loose*)(other + l * EACH);
-      if (!LINES)
-        for (int64_t i = 0; i < columns; ++i) rest[i] += values[SCALED ? 0 : i] * other[i];
-    }
     T* const out = (T*)p.out + row * p.width + first;
-    for (int l = 0; l < LINES; ++l) *(Loose*)(out + l * EACH) = sums[l];
-    if (!LINES)
-      for (int64_t i = 0; i < columns; ++i) out[i] = rest[i];
+    for (int64_t i = 0; i < columns; ++i) out[i] = 0;
+    for (int64_t e = p.indptr[row], last; e < p.indptr[row + 1]; e = last) {
+      last = e + PIECE < p.indptr[row + 1] ? e + PIECE : p.indptr[row + 1];
+      Values sums[LINES + 1] = {};
+      T rest[EACH] = {};
+      for (; e < last; ++e) {
+        const T* const other = other_row<T>(p, e, first, columns);
+        const T* const values = (const T*)p.values + (SCALED ? e : e * p.width + first);
+        for (int l = 0; l < LINES; ++l)
+          sums[l] += (SCALED ? Values{} + values[0] : *(const Loose*)(values + l * EACH)) * *(const Loose*)(other + l * EACH);
+        if (!LINES)
+          for (int64_t i = 0; i < columns; ++i) rest[i] += values[SCALED ? 0 : i] * other[i];
+      }
+      for (int l = 0; l < LINES; ++l) *(Loose*)(out + l * EACH) += sums[l];
+      if (!LINES)
+        for (int64_t i = 0; i < columns; ++i) out[i] += rest[i];
+    }
   }
 }
 

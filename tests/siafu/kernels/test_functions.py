@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from siafu import ops
 from siafu.kernels import csr, functions
 from siafu.kernels.dense import matmul_doubles
 from siafu.sparse import Array
@@ -169,3 +170,23 @@ def test_a_broken_sparse_matrix_is_refused_and_nothing_beyond_it_read(broken: di
     )
     with pytest.raises(ValueError, match="sparse rows"):
         csr.multiply_both(**whole, other=bad)
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS[1:])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_loss_of_several_labels_is_numpys_operation_for_operation(dtype: str, isa: str):
+    rng = np.random.default_rng(3)
+    for shape in ((1, 1), (0, 3), (500, 41), (40_000, 3)):
+        logits, labels = (rng.normal(size=shape) * 20).astype(dtype), rng.integers(0, 2, shape).astype(np.uint8)
+        logits.flat[:4] = [0.0, -0.0, 1e30, -1e30][: logits.size]
+        with using(isa):
+            loss, gradient = ops.binary_cross_entropy(logits, labels, functions)
+            for threads in (1, 2):
+                found, found_gradient = functions.binary_cross_entropy(logits, labels, threads=threads)
+                assert found == pytest.approx(loss, rel=1e-12)
+                assert found_gradient.tobytes() == gradient.tobytes()
+            assert np.isnan(functions.binary_cross_entropy(np.full((3, 2), np.nan, dtype), np.ones((3, 2)))[0])
+    with pytest.raises(ValueError, match=r"labels \(3, 1\), must be \(3, 2\)"):
+        functions.binary_cross_entropy(np.zeros((3, 2), dtype), np.zeros((3, 1)))
+    with pytest.raises(TypeError, match="logits of int64"):
+        functions.binary_cross_entropy(np.zeros((3, 2), np.int64), np.zeros((3, 2)))

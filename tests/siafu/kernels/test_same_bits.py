@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 
 from run_coordinator.known_answer import numbers
-from siafu.kernels import Table, csr, dense, dropout, functions, gather, library, passes, quantise
+from siafu.kernels import Table, csr, dense, dropout, functions, gather, library, pairs, passes, quantise
 from siafu.kernels.attention import Attended, EdgeDropout, Records, attend, attend_backward
 from siafu.kernels.coefficients import attend_given, edge_dot, rows_gradient
-from siafu.sparse import Array, Edges, SparseRows
+from siafu.sparse import Array, EdgeRows, Edges, SparseRows
 from tests.siafu.kernels.attention_problem import SHAPES
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
@@ -142,6 +142,12 @@ def functions_of(threads: int) -> Iterator[Array]:
         x[:7] = [-np.inf, np.inf, np.nan, 0, -1, -87.30001, 88.00001]
         for name in ("exp", "expm1", "log", "log1p", "tanh"):
             yield getattr(functions, name)(x)
+        logits = x[np.isfinite(x)][:19_800].reshape(-1, 3)
+        loss, gradient = functions.binary_cross_entropy(
+            logits, np.arange(logits.size).reshape(-1, 3) % 2, threads=threads
+        )
+        yield np.float64(loss)
+        yield gradient
 
 
 def plain(threads: int) -> Iterator[Array]:
@@ -164,6 +170,20 @@ def plain(threads: int) -> Iterator[Array]:
             yield functions.dots(A, B, heads)
 
 
+def paired(threads: int) -> Iterator[Array]:
+    edges = graph(ROWS)
+    for width, dtype in product(WIDTHS, (np.float32, np.float64)):
+        H = numbers(ROWS, width, seed=1).astype(dtype)
+        others = EdgeRows(edges.indptr, numbers(ROWS, width, seed=2).astype(dtype), edges.indices)
+        D = numbers(len(edges.indices), width, seed=3).astype(dtype)
+        yield pairs.dots(H, others, threads=threads)
+        yield pairs.products(H, others, threads=threads)
+        yield pairs.sums(D, others, threads=threads)
+        yield pairs.sums(D[:, :1], others, threads=threads)
+    kind, ids = (np.arange(len(edges.indices)) % 3).astype(np.uint8), np.arange(ROWS, dtype=np.int64) * 104729
+    yield from pairs.draw(edges.indptr, edges.indices, kind, 1, ids, ids, 0.7, 12345, threads)
+
+
 KERNELS: dict[str, Callable[[int], Iterator[Array]]] = {
     "gather": gathered,
     "dense": multiplied,
@@ -173,6 +193,7 @@ KERNELS: dict[str, Callable[[int], Iterator[Array]]] = {
     "attention": attended,
     "exponential": exponentials,
     "functions": functions_of,
+    "pairs": paired,
     "plain": plain,
 }
 

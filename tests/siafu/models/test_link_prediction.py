@@ -190,18 +190,3 @@ def test_the_decoder_has_weights_of_its_own():
 def test_a_decoder_without_edges_to_predict_is_refused():
     with pytest.raises(ConfigError, match=r"^model.decoder = mlp: is for data.task = link$"):
         models.build(replace(case_of()[1], target="classes", decoder="mlp"))
-
-
-@pytest.mark.parametrize("nbytes", [1, 64, 1 << 20])
-def test_pairs_are_summed_in_blocks_that_fit_a_cache_to_the_same_bits(nbytes: int, monkeypatch: pytest.MonkeyPatch):
-    """Wide pairs that no cache holds took NumPy seven times as long in one go. A vertex stays in one block."""
-    monkeypatch.setattr(link_prediction, "SUMMED_BYTES", nbytes)
-    rng = np.random.default_rng(4)
-    counts = rng.poisson(2.0, 50) * (rng.random(50) < 0.7)
-    counts[20] = 40
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    values = rng.random((indptr[-1], 5), np.float32)
-    expected = np.zeros((50, 5), np.float32)
-    expected[counts > 0] = np.add.reduceat(values, indptr[:-1][counts > 0], axis=0)
-    assert link_prediction._summed(values, indptr).tobytes() == expected.tobytes()
-    assert not link_prediction._summed(values[:0], np.zeros(4, np.int64)).any()
