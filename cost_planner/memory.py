@@ -52,8 +52,11 @@ WORDS_IN_COMMON = 0.65
 SPARSE_BELOW = 0.25  # beyond, a gathered bag-of-words is made dense (graph_server.aggregate)
 #: Of a held-out pair, when all are ranked: its score 4, its row of a tally 12, and of all intervals' once more 12.
 RANKED_BYTES = 28
-#: Arrays as wide as pairs' rows that are made for the pairs that are scored together, by decoder.
-SCORED_ARRAYS = {"dot": 4, "mlp": 10}
+#: Arrays of pairs' values that are made for the pairs that are scored together, by decoder: of one value for each pair,
+#: or as wide as their rows.
+SCORED_ARRAYS = {"dot": 4, "mlp": 7}
+#: Of a pair of the pool, while an epoch's are drawn: its other end, and whether it is true.
+DRAWN_BYTES = INDEX_BYTES + 1
 #: What comes and goes leaves holes in an allocator's arenas.
 FRAGMENTATION = 1.15
 #: Of a product X^T D of dense rows, sums of ranges of rows are kept apart: one for so many rows, and no more than these
@@ -329,8 +332,11 @@ def _scoring_bytes(config: Config, model: Model, manifest: Manifest, entry: Part
         if config.servers.backend == "lambda":  # every interval waits for its result; of what is sent there are copies
             nbytes = config.train.intervals * (others + rows) + at_a_time * (others + rows)
         else:  # rows are read tile by tile, and put side by side
-            block = min(float(SCORED_BYTES), scored.pairs * rows_per_task / PARTS * _width_of_pairs(model) * itemsize)
+            width = _width_of_pairs(model) if model.spec.decoder == "mlp" else 1
+            block = min(float(SCORED_BYTES), scored.pairs * rows_per_task / PARTS * width * itemsize)
             nbytes = at_a_time * (others + 2 * rows + SCORED_ARRAYS[model.spec.decoder] * block)
+        if lane is Lane.TRAIN:
+            nbytes += at_a_time * DRAWN_BYTES * scored.pool * rows_per_task
         if lane is Lane.EVAL:
             nbytes += RANKED_BYTES * scored.pairs * entry.vertices
         most = max(most, nbytes)

@@ -109,7 +109,7 @@ def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
     """Of one step, over all intervals of a server; of parameter servers, over those of all servers."""
     k, others, remote = plan.intervals, plan.servers - 1, _is_remote(plan, step)
     kind = plan.environments or Environments()
-    pool, card, alone = 0.0 if remote else k * work.seconds, k * work.card, k * (work.alone + work.cut)
+    pool, card, cut = 0.0 if remote else k * work.seconds, k * work.card, k * work.cut
     main = k * (work.main + work.pasted * others)
     io = k * work.io * (plan.servers if step.publishes else 1)
     gradient = work.weights * step.has_gradient
@@ -118,10 +118,10 @@ def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
     rate, down, up = kind.link.bytes_per_s, work.down * remote, work.up * remote
     return [
         card,
-        (pool + card) / (plan.threads if work.shared else min(k, plan.threads)) + alone / min(k, plan.threads),
+        (pool + card) / (plan.threads if work.shared else min(k, plan.threads)) + cut / min(k, plan.threads),
         main,
         io,
-        (pool + alone + main + io) / (plan.cores or plan.threads + 1),
+        (pool + cut + main + io) / (plan.cores or plan.threads + 1),
         moving * k * work.memory / plan.memory_bytes_per_s,
         k * (work.peers * others + down) / plan.link.bytes_per_s,
         k * (work.peers * others + up) / plan.link.bytes_per_s,

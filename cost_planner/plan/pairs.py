@@ -3,40 +3,50 @@ beside its products. Pure.
 
 1. Training scores its edges and, of the pool of false pairs, one in ``negatives``: each where either end lies. An
    evaluation scores all that are held out, each at one end.
-2. A graph thread draws an epoch's false pairs by a hash of each in the pool, and copies the rows of the other ends of
-   those that are scored, each once (``graph_server.operators.pairs``).
-3. AE is NumPy's, on one thread: passes over the values of all pairs. Only products are shared among threads.
+2. A server draws an epoch's false pairs by a hash of each in the pool, numbers the rows of the other ends of those that
+   are scored, and copies each once (``graph_server.operators.pairs``).
+3. Pairs' rows are read where they lie (``siafu.kernels.pairs``): as a gather's are, for each inner product and each sum
+   of gradients. The MLP makes arrays of all pairs' values.
+4. A graph thread ranks the held-out pairs that it has scored, and the coordinator judges all of them
+   (``siafu.ranking``).
+
+What is done for a pair, whatever its width, is counted in the time of an attention score (``Speeds.score_ns``): both
+are a few operations in a core's vectors.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from cost_planner.reach import Links
 from siafu.graph import TRAIN_NEGATIVE
 from siafu.tasks import Lane
 from siafu.views import PAIRS
 
-#: Arrays of a value for each false pair of the pool, read or written, to draw those of an epoch (``Pairs._drawn`` and
-#: ``ops.edge_dropout``): ids of both ends 8, the smaller and the larger 6, as unsigned 4, place and key 9, the hash's
-#: three shifts, three exclusive ors and two products 23, its 16 bits compared and made a factor 6, and back 3.
-DRAWING = 59
-#: And for each pair of the pool, to tell which are scored (``Pairs.edge_rows``).
-CHOOSING = 14
-#: And for each that is scored, to number the rows that they share (``numbered``).
-NUMBERING = 8
-#: Arrays as wide as pairs' rows that are read or written for the scores, by decoder. dot: own rows and others' 2, inner
-#: products 2. mlp: both rows 2, their products by value 3, a product, bias and relu 2 each, and the last layer's
-#: product 1.
-SCORING = {"dot": 4, "mlp": 12}
-#: And for the gradients: scores' gradients times rows 2. mlp: and back through both layers.
-LEARNING = {"dot": 2, "mlp": 18}
-#: Arrays of a value for each pair: the loss and its gradient.
-OF_LOSS = 26
-#: MEASURED: NumPy's sum over the pairs of a vertex begins, for each column, in the time in which it adds so many
-#: values: 3 to 100 pairs, 64 columns.
-SUM_BEGINS = 10
+#: MEASURED on two cores of an Intel Xeon, half a million pairs of 64 values. In attention scores, for each pair: to draw
+#: from the pool of false ones; to number the rows of those that are scored; their loss and its gradient; the rank of a
+#: held-out one, and what it is worth among all.
+DRAWING, NUMBERING, LOSS, RANKING, JUDGING = 1.3, 1.2, 2.0, 28.0, 26.0
+#: In values that a gather reads, for each value of a pair: its inner product, and the sum of its gradient.
+SCORING, SUMMING = 2.0, 1.7
+#: Passes over pairs' values that the MLP makes, besides its products': to score, and to learn. Some pairs at a time, so
+#: that they stay in a cache: each is a value that is read.
+MLP_SCORES, MLP_LEARNS = 2.5, 4.5
+
+
+class PairSpeeds(Protocol):
+    """Of ``cost_planner.plan.work.Speeds``."""
+
+    @property
+    def value_ns(self) -> float: ...
+
+    @property
+    def score_ns(self) -> float: ...
+
+    @property
+    def read_ns(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -59,16 +69,28 @@ class Scored:
         (``Pairs._others``). Assumed: other ends lie anywhere in the table."""
         return -table_rows * math.expm1(-self.pairs * vertices / max(1.0, table_rows))
 
-    def cut_s(self, values: float, read_ns: float, element_ns: float) -> float:
-        """Of a graph thread, for a vertex: rule 2. values: that are copied. read_ns, element_ns: of ``Speeds``."""
-        passes = DRAWING * self.false + CHOOSING * self.pool * bool(self.false) + NUMBERING * self.pairs
-        return (passes * read_ns + values * element_ns) * 1e-9
+    def drawn_ns(self, score_ns: float) -> float:
+        """Of the server's threads together, for a vertex."""
+        return DRAWING * self.false * score_ns
 
-    def values_s(self, width: int, decoder: str, learns: bool, read_ns: float, element_ns: float) -> float:
+    def numbered_ns(self, score_ns: float) -> float:
+        """Of one graph thread, for a vertex."""
+        return NUMBERING * self.pairs * score_ns
+
+    def ranked_ns(self, score_ns: float) -> float:
+        """As that, of an evaluation."""
+        return RANKING * self.pairs * score_ns
+
+    def judged_ns(self, score_ns: float) -> float:
+        """Of the coordinator, for a vertex."""
+        return JUDGING * self.pairs * score_ns
+
+    def scored_ns(self, width: int, decoder: str, learns: bool, speeds: PairSpeeds) -> float:
         """Of a core, for a vertex: AE but for its products."""
-        passes = SCORING[decoder] * self.pairs * width
-        if not learns:
-            return passes * read_ns * 1e-9
-        passes += self.pairs * (LEARNING[decoder] * width + OF_LOSS)
-        sums = (self.pairs + SUM_BEGINS) * width
-        return (passes * read_ns + sums * element_ns) * 1e-9
+        if decoder == "dot":
+            passes = SCORING * speeds.value_ns
+        else:
+            passes = (MLP_SCORES + MLP_LEARNS * learns) * speeds.read_ns
+        if learns:
+            passes += SUMMING * speeds.value_ns
+        return self.pairs * (passes * width + LOSS * speeds.score_ns * learns)

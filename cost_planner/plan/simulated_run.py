@@ -40,7 +40,6 @@ class StepWork:
 
     seconds: float = 0.0  # of a graph thread, or of an environment's processor
     shared: bool = False  # a server's idle threads help with ``seconds``
-    alone: float = 0.0  # and after them, of that thread without help
     cut: float = 0.0  # of a graph thread before a tensor task is sent to whoever computes it: rows of its edges
     held: float = 0.0  # of a graph thread before that, in which it keeps the main thread (Python's lock) from running
     down: float = 0.0  # bytes to the environment
@@ -92,6 +91,7 @@ class Plan:
     exchange_s: float = 50e-6  # of a parameter server, for a request or a gradient
     exchange_byte_s: float = 0.0  # and for each byte of it
     update_s: float = 0.001  # from the last gradient to new weights
+    judge_s: float = 0.0  # of the coordinator, for an evaluation
     sigma: float = 0.05  # of the logarithm of graph threads' times
     #: By step: what it takes if environments are sent again what never changes.
     resent_work: Sequence[StepWork] = ()
@@ -131,7 +131,7 @@ class Plan:
 
     def thread_s(self, work: StepWork) -> float:
         """How long a graph thread takes for a task, if it shares it with as many others as it may."""
-        return work.seconds / (self.threads_each if work.shared else 1.0) + work.alone
+        return work.seconds / (self.threads_each if work.shared else 1.0)
 
     def param_server_s(self, step: Step, work: StepWork) -> float:
         """Of a parameter server, for one tensor task: a request for weights, and a gradient."""

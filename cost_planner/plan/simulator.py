@@ -83,6 +83,7 @@ class Fleet:
         #: Requests that nobody simulates are taken to be spread like those that are.
         self.asked_by = plan.servers / self.num_simulated
         self.proxy = Pool(timeline, 1, shared or Cores(timeline, 1))
+        self.coordinator = Pool(timeline, 1, shared or Cores(timeline, 1))
         self.param_servers = [Pool(timeline, 1, shared or Cores(timeline, 1)) for _ in range(plan.param_servers)]
         self.servers = [Server(self, index, shared) for index in range(self.num_simulated)]
         # All mutable state:
@@ -105,7 +106,8 @@ class Fleet:
             return
         del self._through[key]
         if task.lane is Lane.EVAL:
-            self.timeline.after(2 * self.plan.latency_s, lambda: self._judged(task.epoch))
+            told: Then = lambda: self.timeline.after(self.plan.latency_s, lambda: self._judged(task.epoch))  # noqa: E731
+            self.timeline.after(self.plan.latency_s, lambda: self.coordinator.add((), self.plan.judge_s, told))
         else:
             then: Then = lambda: self.timeline.after(self.plan.latency_s, lambda: self._weights(task.epoch + 1))  # noqa: E731
             self.timeline.after(self.plan.latency_s, lambda: self.param_servers[0].add((), self.plan.update_s, then))
@@ -259,7 +261,7 @@ class Server:
         seconds = self.timeline.noisy(self.plan.thread_s(work), self.plan.sigma)
         waits: Waits | None = (lambda over: self.card.add(priority, work.card, over)) if work.card else None
         told: Then = (lambda: self.timeline.after(self.plan.wake_s, then)) if self.plan.wake_s else then
-        chunks = self.plan.chunks if work.shared and not work.alone else 1
+        chunks = self.plan.chunks if work.shared else 1
         self.main.add((), work.held, lambda: self.pool.add(priority, seconds, told, waits, self.moves(work), chunks))
 
     def moves(self, work: StepWork) -> Waits | None:

@@ -306,18 +306,16 @@ class _Steps:
         operands = rows * self.item * products.columns
         kept = (self._nbytes(step.reads) - self._nbytes(step.reads, self.stays)) * (1 + step.has_gradient)
         product_s = card.product_s(rows * products.flops, operands, orders=products.calls)
-        seconds = self.speeds.tensor_s + self._values_s(step, self.speeds)
+        seconds = self.speeds.tensor_s + self._values_s(step, self.speeds) + self._drawn_s(step)
         asked = self._weights_asked(step)
         cut = self._cut_s(step)
         return replace(asked, seconds=seconds, cut=cut, card=product_s + card.copy_s(max(0.0, operands - kept)))
 
     def _on_server(self, step: Step) -> StepWork:
-        alone = self._values_s(step, self.speeds) if self._scores_pairs(step) else 0.0
         return replace(
             self._weights_asked(step),
-            seconds=self._arithmetic_s(step, self.speeds) - alone,
+            seconds=self._arithmetic_s(step, self.speeds) + self._drawn_s(step),
             shared=True,
-            alone=alone,
             cut=self._cut_s(step),
             held=self.speeds.tensor_s,
             memory=self._values(step, *self._read(step), *step.writes) * self.item,
@@ -332,7 +330,7 @@ class _Steps:
         there_s = there.tensor_s + there.lambda_task_s + moved * there.lambda_byte_ns * 1e-9
         return StepWork(
             self._arithmetic_s(step, there) + there_s,
-            cut=self._cut_s(step),
+            cut=self._cut_s(step) + self._drawn_s(step),
             down=down,
             up=up,
             main=speeds.main_task_s + speeds.main_tensor_s + (down + up) * speeds.main_byte_ns * 1e-9,
@@ -367,9 +365,7 @@ class _Steps:
         if self._scores_pairs(step):
             assert self.scored is not None
             width, decoder = self.model.width(str(step.gathers)), self.model.spec.decoder
-            learns = self.lane is Lane.TRAIN
-            each = self.scored.values_s(width, decoder, learns, speeds.read_ns, speeds.element_ns)
-            return self.n * each
+            return self.n * self.scored.scored_ns(width, decoder, self.lane is Lane.TRAIN, speeds) * 1e-9
         return (read * speeds.read_ns + made * speeds.element_ns) * 1e-9
 
     def _arithmetic_s(self, step: Step, speeds: Speeds) -> float:
@@ -413,9 +409,18 @@ class _Steps:
         speeds, width = self.speeds, self.model.width(f"E{step.gathers}")
         if step.operator == "pairs":
             assert self.scored is not None
-            rows = self.scored.rows_read(self.n, self.counts.vertices + self.counts.ghosts) / max(1.0, self.n)
-            return speeds.task_s + self.n * self.scored.cut_s(rows * width, speeds.read_ns, speeds.element_ns)
+            rows = self.scored.rows_read(self.n, self.counts.vertices + self.counts.ghosts)
+            found = self.n * self.scored.numbered_ns(speeds.score_ns) + rows * width * speeds.element_ns
+            if self.lane is Lane.EVAL:  # afterwards, but by such a thread
+                found += self.n * self.scored.ranked_ns(speeds.score_ns)
+            return speeds.task_s + found * 1e-9
         return speeds.task_s + self.n * self._edges(step) * width * speeds.copy_ns * 1e-9
+
+    def _drawn_s(self, step: Step) -> float:
+        if not self._scores_pairs(step):
+            return 0.0
+        assert self.scored is not None
+        return self.n * self.scored.drawn_ns(self.speeds.score_ns) * 1e-9
 
     def _nbytes(self, slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
         return self.n * sum(self._row_bytes(slot) for slot in slots if slot not in known)
@@ -547,12 +552,22 @@ def plan_of(
         exchange_s=speeds.exchange_s,
         exchange_byte_s=speeds.exchange_byte_ns * 1e-9,
         update_s=speeds.update_s + weights * speeds.update_byte_ns * 1e-9,
+        judge_s=_judge_s(model, counts, speeds),
         environments=None,
     )
     for again, evaluates_again in resent:
         plan = replace(plan, resent_work=again, resent_eval_work=evaluates_again)
         plan = plan.with_environments(environments or Environments())
     return plan
+
+
+def _judge_s(model: Model, counts: Counts, speeds: Speeds) -> float:
+    """Of the coordinator, for an evaluation: nothing but where edges are predicted, whose scores it is sent."""
+    if counts.links is None:
+        return 0.0
+    degree = counts.edges / max(1.0, counts.vertices)
+    scored = Scored.of(counts.links, degree, Lane.EVAL, model.spec.negatives)
+    return counts.parts * counts.vertices * scored.judged_ns(speeds.score_ns) * 1e-9
 
 
 def processor_s(plan: Plan) -> dict[str, float]:
@@ -566,7 +581,7 @@ def processor_s(plan: Plan) -> dict[str, float]:
         evaluation = ((step, work, 1 / plan.eval_every) for step, work in each)
     for step, work, share in chain(training, evaluation):
         tensor, tasks = step.kind in TENSOR_KINDS, share * plan.servers * plan.intervals
-        found["lambda" if tensor and plan.environments else "pool"] += tasks * (work.seconds + work.alone + work.held)
+        found["lambda" if tensor and plan.environments else "pool"] += tasks * (work.seconds + work.held)
         found["pool"] += tasks * work.cut
         found["main"] += tasks * (work.main + work.pasted * (plan.servers - 1))
         found["io"] += tasks * work.io * (plan.servers if step.publishes else 1)

@@ -219,7 +219,7 @@ def test_evaluations_rank_all_held_out_pairs():
     """Their scores and tallies grow with the pairs; the rows that they share do not."""
     few, many = (
         part(predict(of_links(), links(eval_negatives=n), cores=2), GRAPH_SERVERS, "rows and scores of pairs")
-        for n in (200, 300)
+        for n in (1000, 1100)
     )
     assert many - few == pytest.approx(100 * 40_000 * (28 + 4 * 2 / 16), rel=0.02)
 

@@ -448,11 +448,15 @@ def test_pairs_that_are_scored_are_counted_and_travel_with_their_rows(decoder: s
     assert 1e9 * only.seconds == pytest.approx(flops)
 
 
-def test_false_pairs_are_drawn_and_rows_copied_by_one_thread_before_ae():
+def test_false_pairs_are_drawn_and_rows_copied_before_ae():
     config, counts, model = links_of("dot")
-    work = work_of(config, model, counts, replace(NOTHING, read_ns=1.0))
-    drawn = pairs.DRAWING * 8_000 + pairs.CHOOSING * 9_000 + pairs.NUMBERING * 2_000
-    assert 1e9 * of_kind(model, Lane.TRAIN, work, Kind.AE).cut == pytest.approx(drawn / SERVERS / INTERVALS)
+    drawn, numbered, loss = pairs.DRAWING * 8_000, pairs.NUMBERING * 2_000, pairs.LOSS * 2_000
+    for backend, cut, seconds in (("lambda", drawn + numbered, 0.0), ("cpu", numbered, drawn + loss)):
+        config = config.replace({"servers.backend": backend})
+        work = work_of(config, model, counts, replace(NOTHING, score_ns=1.0), there=NOTHING)
+        found = of_kind(model, Lane.TRAIN, work, Kind.AE)
+        assert 1e9 * found.cut == pytest.approx(cut / SERVERS / INTERVALS)
+        assert 1e9 * found.seconds == pytest.approx(seconds / SERVERS / INTERVALS)
     work = work_of(config, model, counts, replace(NOTHING, element_ns=1.0))
     copied = 2_000 * 32 / SERVERS / INTERVALS
     assert 1e9 * of_kind(model, Lane.TRAIN, work, Kind.AE).cut == pytest.approx(copied, rel=1e-4)
@@ -470,7 +474,7 @@ def test_a_row_is_sent_once_however_many_pairs_have_it():
     assert found[1].down < found[0].down
 
 
-def test_pairs_are_scored_by_one_thread_of_a_server_and_their_products_by_all():
+def test_pairs_are_scored_by_all_threads_of_a_server_and_their_rows_cut_out_by_one():
     config, counts, model = links_of("mlp")
     plan = plan_of(
         config.replace({"servers.backend": "cpu", "train.intervals": 1}),
@@ -481,17 +485,27 @@ def test_pairs_are_scored_by_one_thread_of_a_server_and_their_products_by_all():
         link=LinkRate(1e9),
     )
     found = of_kind(model, Lane.TRAIN, plan.work, Kind.AE)
-    assert found.alone > 0
-    assert found.seconds > 0
-    assert plan.thread_s(found) == pytest.approx(found.seconds / 4 + found.alone)
+    assert plan.thread_s(found) == pytest.approx(found.seconds / 4)
     spent = processor_s(plan)["pool"]
-    less = [replace(one, alone=0.0, cut=0.0) for one in plan.work]
-    gone = SERVERS * (found.alone + found.cut)
+    less = [replace(one, cut=0.0) for one in plan.work]
+    gone = SERVERS * found.cut
     assert processor_s(replace(plan, work=less))["pool"] == pytest.approx(spent - gone)
     quick, slow = (simulated(replace(plan, work=w), 4, Random(0)).epoch_s for w in (less, plan.work))
     assert slow - quick > 0.7 * gone / SERVERS
     floors = [Floors.of(replace(plan, work=w)).epoch_path_s() for w in (less, plan.work)]
     assert floors[1] - floors[0] == pytest.approx(gone / SERVERS)
+
+
+def test_held_out_pairs_are_ranked_where_they_are_scored_and_judged_by_the_coordinator():
+    config, counts, model = links_of("dot")
+    held_out = 52 + 300 + 100 + 600
+    work = work_of(config, model, counts, replace(NOTHING, score_ns=1.0), Lane.EVAL)
+    ranked = (pairs.NUMBERING + pairs.RANKING) * held_out
+    assert 1e9 * of_kind(model, Lane.EVAL, work, Kind.AE).cut == pytest.approx(ranked / SERVERS / INTERVALS)
+    speeds = replace(NOTHING, score_ns=1.0)
+    plan = plan_of(config, model.spec, counts, speeds, threads=2, link=LinkRate(1e9))
+    assert 1e9 * plan.judge_s == pytest.approx(pairs.JUDGING * held_out)
+    assert plan_of(CONFIG, MODEL.spec, Counts.of(MANIFEST), speeds, threads=2, link=LinkRate(1e9)).judge_s == 0.0
 
 
 def test_an_apply_edge_of_lambdas_is_sent_values_of_all_edges():
