@@ -25,9 +25,9 @@ from siafu.graph import TRAIN_NEGATIVE
 from siafu.tasks import Lane
 from siafu.views import PAIRS
 
-#: MEASURED on two cores of an Intel Xeon, half a million pairs of 64 values. In attention scores, for each pair: to draw
-#: from the pool of false ones; to number the rows of those that are scored; their loss and its gradient; the rank of a
-#: held-out one, and what it is worth among all.
+#: MEASURED on two cores of an Intel Xeon, half a million pairs of 64 values. In attention scores, for each pair: to
+#: draw from the pool of false ones; to number the rows of those that are scored; their loss and its gradient; the rank
+#: of a held-out one, and what it is worth among all.
 DRAWING, NUMBERING, LOSS, RANKING, JUDGING = 1.3, 1.2, 2.0, 28.0, 26.0
 #: In values that a gather reads, for each value of a pair: its inner product, and the sum of its gradient.
 SCORING, SUMMING = 2.0, 1.7
