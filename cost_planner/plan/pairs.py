@@ -33,7 +33,7 @@ DRAWING, NUMBERING, LOSS, RANKING, JUDGING = 1.3, 1.2, 2.0, 28.0, 26.0
 SCORING, SUMMING = 2.0, 1.7
 #: Passes over pairs' values that the MLP makes, besides its products': to score, and to learn. Some pairs at a time, so
 #: that they stay in a cache: each is a value that is read.
-MLP_SCORES, MLP_LEARNS = 2.5, 4.5
+MLP_SCORES, MLP_LEARNS = 2, 4
 
 
 class PairSpeeds(Protocol):
