@@ -21,7 +21,8 @@ from cost_planner.plan.assumptions import EXAMINED_SERVERS
 from cost_planner.plan.bounds import Floors
 from cost_planner.plan.epochs import Epochs
 from cost_planner.plan.options import S3_BYTES_PER_S, Catalogue, Option
-from cost_planner.plan.work import Counts, Speeds, constant_bytes
+from cost_planner.plan.speeds import Speeds
+from cost_planner.plan.work import Counts, constant_bytes
 from siafu import models
 from siafu.config import Config
 from siafu.models import ModelSpec

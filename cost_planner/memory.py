@@ -55,8 +55,8 @@ RANKED_BYTES = 28
 #: Arrays of pairs' values that are made for the pairs that are scored together, by decoder: of one value for each pair,
 #: or as wide as their rows.
 SCORED_ARRAYS = {"dot": 4, "mlp": 7}
-#: Of a pair of the pool, while an epoch's are drawn: its other end, and whether it is true.
-DRAWN_BYTES = INDEX_BYTES + 1
+#: Of a pair: its other end, and of which type it is.
+PAIR_BYTES = INDEX_BYTES + 1
 #: What comes and goes leaves holes in an allocator's arenas.
 FRAGMENTATION = 1.15
 #: Of a product X^T D of dense rows, sums of ranges of rows are kept apart: one for so many rows, and no more than these
@@ -316,7 +316,7 @@ def _pairs_bytes(manifest: Manifest, entry: PartitionEntry, programs: dict[Lane,
     if (links := reach.Links.of(manifest)) is None:
         return 0
     pairs = sum(links.edges[kind] for lane in programs for kind in views.PAIRS[lane]) * entry.in_edges
-    return int(pairs * (INDEX_BYTES + 1)) + len(programs) * 8 * (2 * entry.vertices + entry.ghosts_in)
+    return int(pairs * PAIR_BYTES) + len(programs) * 8 * (2 * entry.vertices + entry.ghosts_in)
 
 
 def _scoring_bytes(config: Config, model: Model, manifest: Manifest, entry: PartitionEntry, threads: int) -> int:
@@ -335,8 +335,8 @@ def _scoring_bytes(config: Config, model: Model, manifest: Manifest, entry: Part
             width = _width_of_pairs(model) if model.spec.decoder == "mlp" else 1
             block = min(float(SCORED_BYTES), scored.pairs * rows_per_task / PARTS * width * itemsize)
             nbytes = at_a_time * (others + 2 * rows + SCORED_ARRAYS[model.spec.decoder] * block)
-        if lane is Lane.TRAIN:
-            nbytes += at_a_time * DRAWN_BYTES * scored.pool * rows_per_task
+        if lane is Lane.TRAIN:  # while an epoch's are drawn
+            nbytes += at_a_time * PAIR_BYTES * scored.pool * rows_per_task
         if lane is Lane.EVAL:
             nbytes += RANKED_BYTES * scored.pairs * entry.vertices
         most = max(most, nbytes)

@@ -33,7 +33,8 @@ import numpy as np
 from benchmarks.measure import Measurement, graphs
 from benchmarks.measure.graphs import Measured
 from benchmarks.measure.limits import read_rows, triad
-from cost_planner.plan.work import LINE_VALUES, Counts, Speeds, work_of
+from cost_planner.plan.speeds import Speeds
+from cost_planner.plan.work import LINE_VALUES, Counts, work_of
 from siafu import kernels, models, run_files, start
 from siafu.baseline import load
 from siafu.config import Config

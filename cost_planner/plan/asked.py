@@ -9,7 +9,7 @@ from typing import Literal
 
 from cost_planner.plan.epochs import Epochs
 from cost_planner.plan.graphs import Graph
-from cost_planner.plan.work import Speeds
+from cost_planner.plan.speeds import Speeds
 from siafu.config import Config
 from siafu.evaluation import usual_eval_every
 

@@ -37,7 +37,8 @@ from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.observe import Observed, observed
 from cost_planner.plan.simulated_run import Plan
 from cost_planner.plan.simulator import simulated
-from cost_planner.plan.work import Counts, Speeds, processor_s
+from cost_planner.plan.speeds import Speeds
+from cost_planner.plan.work import Counts, processor_s
 from run_coordinator import prepared
 from siafu import allotment, outputs
 from siafu.config import Config

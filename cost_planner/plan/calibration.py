@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cost_planner.plan.memory_traffic import Bandwidth
-from cost_planner.plan.work import Speeds
+from cost_planner.plan.speeds import Speeds
 from siafu.config import cache_folder
 from siafu.errors import ConfigError
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
-from cost_planner.plan.work import Speeds
+from cost_planner.plan.speeds import Speeds
 from siafu.places import CORE_MB
 from siafu.pricing.prices import Instance
 

@@ -16,7 +16,8 @@ from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.ranking import Simulated, floors_of, simulated_epochs
 from cost_planner.plan.simulated_run import Environments, Plan
-from cost_planner.plan.work import Counts, Speeds, plan_of
+from cost_planner.plan.speeds import Speeds
+from cost_planner.plan.work import Counts, plan_of
 from run_coordinator import intervals
 from siafu import allotment
 from siafu.config import Config

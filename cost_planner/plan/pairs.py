@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
+from cost_planner.plan.speeds import Speeds
 from cost_planner.reach import Links
 from siafu.graph import TRAIN_NEGATIVE
 from siafu.tasks import Lane
@@ -34,19 +34,6 @@ SCORING, SUMMING = 2.0, 1.7
 #: Passes over pairs' values that the MLP makes, besides its products': to score, and to learn. Some pairs at a time, so
 #: that they stay in a cache: each is a value that is read.
 MLP_SCORES, MLP_LEARNS = 2, 4
-
-
-class PairSpeeds(Protocol):
-    """Of ``cost_planner.plan.work.Speeds``."""
-
-    @property
-    def value_ns(self) -> float: ...
-
-    @property
-    def score_ns(self) -> float: ...
-
-    @property
-    def read_ns(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -85,7 +72,7 @@ class Scored:
         """Of the coordinator, for a vertex."""
         return JUDGING * self.pairs * score_ns
 
-    def scored_ns(self, width: int, decoder: str, learns: bool, speeds: PairSpeeds) -> float:
+    def scored_ns(self, width: int, decoder: str, learns: bool, speeds: Speeds) -> float:
         """Of a core, for a vertex: AE but for its products."""
         if decoder == "dot":
             passes = SCORING * speeds.value_ns

@@ -1,7 +1,7 @@
 """Pairs of vertices, as ``EdgeRows``: scored, multiplied and summed where their rows lie, and drawn from a pool.
 
-``siafu.ops`` says what each function gives. NumPy makes a row of every pair for every operation of a formula, ten times
-what both ends' rows take; compiled, none is made but where it is the result.
+``siafu.ops`` says what each function gives. NumPy makes a row of every pair for every operation of a formula; compiled,
+none is made but where it is the result.
 """
 
 from __future__ import annotations

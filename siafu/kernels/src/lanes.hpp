@@ -21,6 +21,14 @@ struct Lanes {
   typedef uint16_t LooseHalves __attribute__((vector_size(L * 2), aligned(2), may_alias));
 };
 
+// A cache line of numbers. The loose one may lie anywhere.
+template <class T>
+struct Line {
+  static constexpr int64_t EACH = 64 / sizeof(T);
+  typedef T Values __attribute__((vector_size(64)));
+  typedef T Loose __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
+};
+
 #if SIAFU_AVX512 || SIAFU_AVX512BF16
 constexpr int LANES = 16;
 #elif SIAFU_AVX2

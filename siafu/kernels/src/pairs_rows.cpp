@@ -1,5 +1,6 @@
 // The loops over pairs, compiled once per instruction set: all of them add up in the same order, nothing is fused.
 #include "hash.hpp"
+#include "lanes.hpp"
 #include "pairs.hpp"
 
 namespace siafu {
@@ -8,14 +9,6 @@ namespace {
 constexpr int64_t AHEAD = 8;      // edges: their rows are told to the cache
 constexpr int64_t PIECE = 512;    // edges that are summed in one go
 constexpr int64_t TOGETHER = 64;  // edges that are drawn before any is written
-
-// A cache line of numbers, which may lie anywhere.
-template <class T>
-struct Line {
-  static constexpr int64_t EACH = 64 / sizeof(T);
-  typedef T Values __attribute__((vector_size(64)));
-  typedef T Loose __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
-};
 
 // Of N numbers, halves onto each other.
 template <class T, int N>

@@ -1,4 +1,5 @@
 // Nothing is fused here: a multiplication and an addition round the same on every processor.
+#include "lanes.hpp"
 #include "plain.hpp"
 
 namespace siafu {
@@ -41,18 +42,11 @@ void multiply(const DoubleProduct& p, int64_t row, int64_t end) {
   }
 }
 
-// A cache line of numbers, which may lie anywhere.
-template <class T>
-struct Line {
-  static constexpr int64_t EACH = 64 / sizeof(T);
-  typedef T Values __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
-};
-
 // Columns of ``out``: LINES lines from ``first`` on, or the rest of a row if there are none. A row that is read or written
 // edge after edge, of D or of ``out``, stays in registers.
 template <class T, int LINES, bool TRANSPOSED>
 bool add_columns(const SparseProduct& p, int64_t first) {
-  using Values = typename Line<T>::Values;
+  using Values = typename Line<T>::Loose;
   const T *data = (const T*)p.data, *rows = (const T*)p.rows + first;
   T* out = (T*)p.out + first;
   for (int64_t s = 0; s < p.n; ++s) {

@@ -12,7 +12,8 @@ from cost_planner.plan.bounds import CORES, Floors
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments, Plan
 from cost_planner.plan.simulator import simulated
-from cost_planner.plan.work import Counts, Speeds, plan_of
+from cost_planner.plan.speeds import Speeds
+from cost_planner.plan.work import Counts, plan_of
 from siafu.config import Config
 from siafu.models import ModelSpec
 

@@ -24,7 +24,8 @@ from cost_planner.plan.here import local_plan
 from cost_planner.plan.machine_rates import Rates, measured
 from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.observe import observed
-from cost_planner.plan.work import Counts, Speeds, processor_s
+from cost_planner.plan.speeds import Speeds
+from cost_planner.plan.work import Counts, processor_s
 from run_coordinator import run_config
 from siafu import variables
 from siafu.config import Config

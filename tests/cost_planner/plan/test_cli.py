@@ -12,7 +12,7 @@ from cost_planner.plan import cli, ranking
 from cost_planner.plan.asked import Asked
 from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.options import Catalogue
-from cost_planner.plan.work import Speeds
+from cost_planner.plan.speeds import Speeds
 from run_coordinator import prepared
 from siafu.__main__ import main
 from siafu.config import Config

@@ -12,7 +12,7 @@ from cost_planner.plan.asked import Asked
 from cost_planner.plan.epochs import Epochs
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Limits, Predicted, Ranking
-from cost_planner.plan.work import Speeds
+from cost_planner.plan.speeds import Speeds
 from siafu.config import Config
 
 GRAPH = graphs.of_counts(5_000_000, 200_000_000, 64, 10)

@@ -12,7 +12,7 @@ from cost_planner.plan import graphs, here
 from cost_planner.plan.asked import Asked
 from cost_planner.plan.epochs import Epochs
 from cost_planner.plan.memory_traffic import Bandwidth
-from cost_planner.plan.work import Speeds
+from cost_planner.plan.speeds import Speeds
 from run_coordinator import intervals
 from siafu import allotment
 from siafu.__main__ import main

@@ -13,7 +13,7 @@ from cost_planner.plan.finding import of_lambdas
 from cost_planner.plan.lambdas import Lambdas, Pair, lambdas_on
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Limits, Predicted, Ranking
-from cost_planner.plan.work import Speeds
+from cost_planner.plan.speeds import Speeds
 from cost_planner.value import value
 from siafu.config import Config
 

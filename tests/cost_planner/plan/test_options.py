@@ -16,7 +16,7 @@ from cost_planner.plan.epochs import Epochs, ratio
 from cost_planner.plan.options import CARD, USABLE, Catalogue
 from cost_planner.plan.quotas import needed
 from cost_planner.plan.ranking import first_epochs
-from cost_planner.plan.work import Speeds
+from cost_planner.plan.speeds import Speeds
 from run_coordinator import intervals
 from siafu.config import Config
 from siafu.errors import PriceUnknown

@@ -18,7 +18,8 @@ from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.products import products_of
 from cost_planner.plan.simulated_run import Environments, StepWork
 from cost_planner.plan.simulator import simulated
-from cost_planner.plan.work import Counts, Speeds, constant_bytes, plan_of, processor_s, work_of
+from cost_planner.plan.speeds import Speeds
+from cost_planner.plan.work import Counts, constant_bytes, plan_of, processor_s, work_of
 from siafu import models
 from siafu.config import Config
 from siafu.models import ModelSpec
