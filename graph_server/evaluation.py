@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from graph_server.lane_view import LaneView
 from graph_server.operators.pairs import Pairs
 from siafu.metrics import METRICS
 from siafu.shards import Shard
@@ -16,13 +17,18 @@ from siafu.wire import EvalReport
 class Evaluation:
     def __init__(self, shard: Shard, split: Array, target: str, intervals: Sequence[int]):
         """split: uint8 ``[n]``, the roles of the partition's vertices; target: what is learnt, which has its metric."""
-        self.shard, self.split, self.metric, self.intervals = shard, split, METRICS[target], intervals
+        self.shard, self.metric, self.intervals = shard, METRICS[target], intervals
         # All mutable state:
+        self.labels, self.split = shard.labels, split
         self._tallies: dict[int, dict[int, Array]] = {}  # evaluated epoch -> interval -> its tally
+
+    def judge(self, view: LaneView) -> None:
+        """Outputs will be of these vertices alone."""
+        self.labels, self.split = np.asarray(view.take(self.labels)), np.asarray(view.take(self.split))
 
     def tally(self, outputs: TaskRows, start: int, stop: int, pairs: Pairs | None) -> Array:
         """Of rows ``start`` to ``stop``: outputs beside labels, or beside what the pairs are. Changes no state."""
-        labels = np.asarray(self.shard.labels[start:stop]) if pairs is None else pairs.types(start, stop)
+        labels = np.asarray(self.labels[start:stop]) if pairs is None else pairs.types(start, stop)
         return self.metric.tally(outputs, labels, self.split[start:stop])
 
     def add(self, epoch: int, interval: int, tally: Array) -> EvalReport | None:

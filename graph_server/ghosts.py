@@ -16,6 +16,7 @@ import numpy as np
 
 from graph_server.aggregate import edges_between
 from graph_server.exchange import Bounds, GhostPlaces, ghosts_read, needed_rows
+from graph_server.lane_view import LaneView
 from graph_server.scheduler import Crossing
 from siafu import ops
 from siafu.address import Send, graph_server
@@ -40,6 +41,7 @@ class Travelling:
     #: peer's, those that we read, maybe none.
     places: dict[int, slice | Array]
     needed: dict[int, list[Array]]  # those that peers read, as ``needed_rows``
+    bounds: Bounds
 
 
 class Ghosts:
@@ -105,51 +107,54 @@ class Ghosts:
         """Bool ``[n + g]``, of inner vertices and of the ghosts backwards: those that count, once all maps are in."""
         return counts(lane, np.append(self.split, self._roles))
 
-    def map_reads(self, lane: Lane, step: Step, along: Shard) -> dict[int, slice | Array]:
+    def map_reads(self, lane: Lane, step: Step, along: Shard, seen: LaneView | None = None) -> dict[int, slice | Array]:
         """All maps are in: which rows that the Scatter ``step`` publishes does the lane read, where it gathers along
-        these edges? Both ends of an edge find the same, so that nothing more is told. Returns ``Travelling.places``.
+        these edges, of the vertices ``seen`` (None: all)? Both ends of an edge find the same, so that nothing more is
+        told. Returns ``Travelling.places``.
 
         Of the loss: forward the rows with an edge into a vertex that counts; backward, where others are zero, such
         vertices' own.
         """
         key = _key(lane, step)
         if key not in self._travelling:
-            self._travelling[key] = self._found(lane, step, along)
+            self._travelling[key] = self._found(lane, step, along, seen or LaneView(self.shard, self.bounds))
         return self._travelling[key].places
 
-    def _found(self, lane: Lane, step: Step, along: Shard) -> Travelling:
-        backward, places = step.backward, self._places[step.backward].places
+    def _found(self, lane: Lane, step: Step, along: Shard, seen: LaneView) -> Travelling:
+        backward, places, bounds = step.backward, self._places[step.backward].places, seen.bounds
         if along is self.shard and not step.of_loss:
-            return Travelling(places, self.needed[backward])
+            return Travelling(places, self.needed[backward], bounds)
         own, ghosts = np.split(self.counts(lane), [len(self.split)])
+        own = np.asarray(seen.take(own))
         if step.of_loss and not backward:
             read = ghosts_read(along, backward=False, rows=own)
-            needed = needed_rows(along, self.bounds, backward=False, read=ghosts)
+            needed = needed_rows(along, bounds, backward=False, read=ghosts)
         elif along is self.shard:  # the loss's backward: nobody need look at the edges again
             read, needed = ghosts, self.needed[True]
         else:
             read = ghosts_read(along, backward=backward)
-            needed = needed_rows(along, self.bounds, backward=backward)
+            needed = needed_rows(along, bounds, backward=backward)
         if step.of_loss and backward:
             read = read & ghosts
             needed = {
-                peer: [rows[own[start + rows]] for (start, _), rows in zip(self.bounds, by_interval, strict=True)]
+                peer: [rows[own[start + rows]] for (start, _), rows in zip(bounds, by_interval, strict=True)]
                 for peer, by_interval in needed.items()
             }
         inner = len(self.shard.vertices)
-        mine = {i: place if isinstance(place, slice) else place[read[place - inner]] for i, place in places.items()}
-        return Travelling(mine, needed)
+        mine: dict[int, slice | Array] = {i: slice(*rows) for i, rows in zip(self.intervals, bounds, strict=True)}
+        for interval, place in places.items():
+            if not isinstance(place, slice):
+                ghost = place - inner
+                mine[interval] = len(seen.shard.vertices) + ghost[read[ghost]]
+        return Travelling(mine, needed, bounds)
 
     def rows_for(self, peer: int, local: int, lane: Lane, step: Step) -> Array | None:
-        """Rows of the partition, those of a local interval, that the peer gets of a Scatter, maybe none; None: it has
+        """Rows that the lane sees, those of a local interval, that the peer gets of a Scatter, maybe none; None: it has
         none of the interval's vertices as ghosts."""
         if not len(self.needed[step.backward][peer][local]):
             return None
-        return np.asarray(self.bounds[local][0] + self._travelling[_key(lane, step)].needed[peer][local])
-
-    def num_rows(self, *, backward: bool) -> int:
-        """Rows of such a base array."""
-        return len(self.shard.vertices) + len(self.shard.ghosts_out if backward else self.shard.ghosts_in)
+        found = self._travelling[_key(lane, step)]
+        return np.asarray(found.bounds[local][0] + found.needed[peer][local])
 
     def crossing(self, *, backward: bool) -> tuple[Crossing, list[Array]]:
         """The scheduler's view of the edges between intervals, and for each of ours the others that it gathers from."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from graph_server.lane_view import LaneView
 from siafu import kernels, views
 from siafu.graph import TRAIN
 from siafu.models.staged import among_all, chosen
@@ -33,6 +34,7 @@ class IntervalRows:
         self._first = intervals[0]
         # All mutable state:
         self.constants: dict[Lane, list[dict[str, Rows]]] = {}  # by interval; set once
+        self.narrow: frozenset[Lane] = frozenset()  # lanes that hold some of the partition's rows alone; set once
         # Subset of the rows -> by interval: which rows, and their constants.
         self._chosen: dict[Subset, list[tuple[Array, dict[str, Rows]]]] = {}
         self._slots: dict[tuple[Lane, int], dict[str, TaskRows]] = {(x, i): {} for x in Lane for i in intervals}
@@ -45,7 +47,7 @@ class IntervalRows:
         """Steps with this mark compute on the rows ``which``, bool ``[n]``. Their constants are cut out once, and held
         beside those of all rows: nothing is chosen where so many rows are not worth a copy."""
         read = {slot for step in program.steps if getattr(step, mark) for slot in step.reads}
-        if not read or views.share_that_feeds(float(which.mean())) == 1.0:
+        if not read or not views.few(which):
             return
         kept = self._chosen[_SUBSETS[lane, mark]] = []
         for (start, stop), constants in zip(bounds, self.constants[lane], strict=True):
@@ -53,19 +55,19 @@ class IntervalRows:
             kept.append((mine, chosen(mine, {s: rows for s, rows in constants.items() if s in read})))
 
     def subset(self, lane: Lane, step: Step) -> Subset:
-        """On which rows of each interval the step computes; "": on all."""
+        """On which rows of each interval the step computes; "": on all of the partition's."""
         for mark in MARKS:
             if getattr(step, mark) and (name := _SUBSETS[lane, mark]) in self._chosen:
                 return name
-        return ""
+        return _SUBSETS[lane, "feeds_loss"] if lane in self.narrow else ""
 
     def read_by(self, task: TaskId, step: Step) -> dict[str, TaskRows]:
         """What a tensor step reads, of the rows that it computes on."""
         held = self.of(task)
-        subset = self.subset(task.lane, step)
-        if not subset:
+        chosen_of = self._chosen.get(self.subset(task.lane, step))
+        if chosen_of is None:
             return {slot: held[slot] for slot in step.reads}
-        which, known = self._chosen[subset][task.interval - self._first]
+        which, known = chosen_of[task.interval - self._first]
         mine = {slot: rows for slot, rows in known.items() if slot in step.reads}
         return {**chosen(which, {slot: held[slot] for slot in step.reads if slot not in mine}), **mine}
 
@@ -79,8 +81,8 @@ class IntervalRows:
     def put(self, task: TaskId, step: Step, made: Mapping[str, Any]) -> None:
         """Takes the slots that a step has written, or added to: where it computed on some rows, zero in all others."""
         slots = self._slots[task.lane, task.interval]
-        if subset := self.subset(task.lane, step):
-            made = among_all(made, self._chosen[subset][task.interval - self._first][0])
+        if chosen_of := self._chosen.get(self.subset(task.lane, step)):
+            made = among_all(made, chosen_of[task.interval - self._first][0])
         for name, rows in made.items():
             slots[name] = np.asarray(slots[name]) + rows if name in step.adds else rows
 
@@ -94,32 +96,28 @@ class IntervalRows:
 def constants_of(
     shard: Shard,
     split: Array,
-    bounds: Sequence[tuple[int, int]],
+    seen: Mapping[Lane, LaneView],
     programs: Mapping[Lane, Program],
-    lanes: Sequence[Lane],
     aggregates: Mapping[Lane, Rows],
     of_features: str,
     storage: str,
 ) -> dict[Lane, list[dict[str, Rows]]]:
-    """What any program reads of a shard and never changes, cut into intervals, for these lanes.
+    """What any program reads of a shard and never changes, cut into intervals, for the lanes that are ``seen``.
 
-    aggregates: layer 0's, ``[n, F]``; of_features: their slot, or "". storage: dtype of rows that are gathered.
+    aggregates: layer 0's, of the rows that each sees, ``[n, F]``; of_features: their slot, or "". storage: dtype of
+    rows that are gathered.
     """
-    is_train = split == TRAIN
     H: Rows = shard.features
     if isinstance(H, np.ndarray) and H.dtype == np.float32 and storage == "bfloat16":
         H = kernels.to_bfloat16(H)
+    whole: dict[str, Rows] = {"H0": H, "vertex": shard.vertices, "label": shard.labels, "train": split == TRAIN}
     read = {slot for program in programs.values() for step in program.steps for slot in step.reads}
-    made: dict[Lane, list[dict[str, Rows]]] = {lane: [] for lane in lanes}
-    for lane, cut in made.items():
-        for start, stop in bounds:
-            constants: dict[str, Rows] = {
-                "H0": H[start:stop],
-                "vertex": np.asarray(shard.vertices[start:stop], np.int64),
-                "label": np.asarray(shard.labels[start:stop]),
-                "train": is_train[start:stop],
-            }
-            if of_features:
-                constants[of_features] = aggregates[lane][start:stop]
-            cut.append({slot: rows for slot, rows in constants.items() if slot in read})
+    made: dict[Lane, list[dict[str, Rows]]] = {}
+    for lane, view in seen.items():
+        rows = {slot: view.take(values) for slot, values in whole.items() if slot in read}
+        if of_features in read:
+            rows[of_features] = aggregates[lane]
+        if "vertex" in rows:
+            rows["vertex"] = np.asarray(rows["vertex"], np.int64)
+        made[lane] = [{slot: values[start:stop] for slot, values in rows.items()} for start, stop in view.bounds]
     return made

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from graph_server.aggregate import Gather
-from siafu import kernels
+from siafu import kernels, ops
 from siafu.errors import DatasetError
 from siafu.kernels import Table
 from siafu.npy import mapped
@@ -159,13 +159,22 @@ def _allocate(descriptor: int) -> None:
         os.posix_fallocate(descriptor, 0, os.fstat(descriptor).st_size)
 
 
-def aggregate(gather: Gather, features: Rows, ghosts: Rows | None, kept: Kept, dtype: np.dtype[np.generic]) -> Rows:
+def aggregate(
+    gather: Gather,
+    features: Rows,
+    ghosts: Rows | None,
+    kept: Kept,
+    dtype: np.dtype[np.generic],
+    rows_of: Array | None = None,
+) -> Rows:
     """A X for features X of inner vertices ``[n, F]`` and of ghosts ``[g, F]``; computed
-    in ``dtype``, stored in ``kept``'s.
+    in ``dtype``, stored in ``kept``'s. ``rows_of``: the inner vertices that ``gather`` is of; None: all.
 
     Sparse features give sparse rows if they stay sparse, and are not kept.
     """
     if isinstance(features, SparseRows):
+        features = features if rows_of is None else ops.take(features, rows_of)
+        assert isinstance(features, SparseRows)
         # Without ghosts the shard's own words, which are mapped: stacking would copy them.
         base: Rows = features.astype(dtype)
         base = base if ghosts is None else stack([base, ghosts.astype(dtype)])
@@ -173,7 +182,7 @@ def aggregate(gather: Gather, features: Rows, ghosts: Rows | None, kept: Kept, d
         return gather.sparse(0, len(features), base)
     rows, draft = kept.begin()
     try:
-        _aggregate_columns(gather, features, ghosts, rows, dtype)
+        _aggregate_columns(gather, features, rows_of, ghosts, rows, dtype)
     except BaseException:
         remove(draft)
         raise
@@ -181,27 +190,44 @@ def aggregate(gather: Gather, features: Rows, ghosts: Rows | None, kept: Kept, d
 
 
 def _aggregate_columns(
-    gather: Gather, features: Array, ghosts: Rows | None, rows: Array, dtype: np.dtype[np.generic]
+    gather: Gather,
+    features: Array,
+    rows_of: Array | None,
+    ghosts: Rows | None,
+    rows: Array,
+    dtype: np.dtype[np.generic],
 ) -> None:
-    num_inner, width = features.shape
+    num_inner, width = rows.shape
     num_rows = num_inner + (0 if ghosts is None else len(ghosts))
     columns = max(MIN_COLUMNS, BLOCK_BYTES // max(1, num_rows * dtype.itemsize))
     for first in range(0, width, columns):
         block = slice(first, min(width, first + columns))
         table = Table(num_rows, block.stop - block.start, dtype.name, edges=gather.edges.per_row)
-        for offset, X in ((0, features), (num_inner, ghosts)):
+        for offset, X, chosen in ((0, features, rows_of), (num_inner, ghosts, None)):
             if X is not None:
-                _fill(table, offset, X, block, gather.source_scale, dtype)
+                _fill(table, offset, X, chosen, block, gather.source_scale, dtype)
         for start, stop in _pieces(num_inner, (block.stop - block.start) * dtype.itemsize):
             Z = gather(start, stop, table)
             rows[start:stop, block] = kernels.to_bfloat16(Z) if rows.dtype == BFLOAT16 else Z
 
 
-def _fill(table: Table, offset: int, X: Rows, columns: slice, scale: Array | None, dtype: np.dtype[np.generic]) -> None:
+def _fill(
+    table: Table,
+    offset: int,
+    X: Rows,
+    chosen: Array | None,
+    columns: slice,
+    scale: Array | None,
+    dtype: np.dtype[np.generic],
+) -> None:
+    """``chosen``: the rows of X that are put there; None: all."""
     assert isinstance(X, np.ndarray)
-    for start, stop in _pieces(len(X), (columns.stop - columns.start) * dtype.itemsize):
+    for start, stop in _pieces(
+        len(X) if chosen is None else len(chosen), (columns.stop - columns.start) * dtype.itemsize
+    ):
         place = slice(offset + start, offset + stop)
-        table.write(place, X[start:stop, columns].astype(dtype), None if scale is None else scale[place])
+        rows = slice(start, stop) if chosen is None else chosen[start:stop]
+        table.write(place, X[rows, columns].astype(dtype), None if scale is None else scale[place])
         _let_go(X)
 
 

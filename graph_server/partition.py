@@ -31,7 +31,7 @@ from graph_server.layer_zero import Kept, aggregate
 from graph_server.ledger import Ledger
 from graph_server.operators.linear import Linear
 from graph_server.operators.pairs import Pairs
-from graph_server.operators.table import OperatorTable
+from graph_server.operators.table import OfLoss, OperatorTable
 from graph_server.param_servers import ParamServers
 from graph_server.pool import Pool
 from graph_server.scheduler import Begin, Event, Opened, Published, Scheduler, StepDone
@@ -91,7 +91,9 @@ class Partition:
         self.kept = kept or Kept.of(None, "", "", shard.features.shape, self.stored)
         self.of_features = _gather_of_features(self.programs)
         # All mutable state:
-        self._operators = OperatorTable(config, model, shard, edge_types, self.programs, self.lanes, num_threads)
+        self._operators = OperatorTable(
+            config, model, shard, self.bounds, edge_types, self.programs, self.lanes, num_threads
+        )
         self._aggregates: dict[Lane, Rows] = {}  # layer 0's, until it is cut up
         if self.of_features and self._operators.one_view and not isinstance(shard.features, SparseRows):
             known = self.kept.load()
@@ -195,7 +197,7 @@ class Partition:
     # --- before the first epoch -------------------------------------------------------------------------------------
 
     def _map(self) -> list[Action]:
-        """Every peer has said which rows it will send: buffers and schedulers can be made."""
+        """Every peer has said which rows it will send: schedulers can be made."""
         crossing = {}
         for backward in (False, True):
             crossing[backward], self._sources[backward] = self.ghosts.crossing(backward=backward)
@@ -203,7 +205,6 @@ class Partition:
         pipe = train.mode != "async"
         for lane in self.lanes:
             epochs = range(train.epochs) if lane is Lane.TRAIN else self.evaluated
-            self._make_buffers(lane)
             self.schedulers[lane] = Scheduler(
                 self.programs[lane],
                 lane,
@@ -219,10 +220,12 @@ class Partition:
         return [*self.ghosts.features_for_peers(), *(self._ready() if self.ghosts.complete else [])]
 
     def _make_buffers(self, lane: Lane) -> None:
+        seen = self._operators.seen[lane]
         for slot, pc in self.programs[lane].publisher.items():
             step = self.programs[lane][pc]
-            places = self.ghosts.map_reads(lane, step, self._operators.read_along(lane, step.operator))
-            num_rows = self.ghosts.num_rows(backward=step.backward)
+            places = self.ghosts.map_reads(lane, step, self._operators.read_along(lane, step.operator), seen)
+            ghosts = self.shard.ghosts_out if step.backward else self.shard.ghosts_in
+            num_rows = len(seen.shard.vertices) + len(ghosts)
             operator = self._operators.made[lane, step.operator, False]  # those of the loss have the same rows
             self.published[lane, slot] = PublishedSlot(operator.store(step, num_rows), places, operator.scale(step))
             if lane is Lane.TRAIN:
@@ -241,39 +244,48 @@ class Partition:
                 if self._operators.one_view and made:
                     made[lane] = made[Lane.TRAIN]
                     continue
-                operator = self._operators.made[lane, "linear", False]
+                operator, seen, kept = (
+                    self._operators.made[lane, "linear", False],
+                    self._operators.seen[lane],
+                    self.kept,
+                )
                 assert isinstance(operator, Linear)
-                kept = self.kept if self._operators.one_view else replace(self.kept, folder=None)
-                made[lane] = aggregate(operator.gathers[False], features, ghosts, kept, self.dtype)
+                if not self._operators.one_view:
+                    kept = replace(kept, folder=None, shape=(len(seen.shard.vertices), kept.shape[1]))
+                made[lane] = aggregate(operator.gathers[False], features, ghosts, kept, self.dtype, seen.rows)
             return made
 
-        return [
-            Job(
-                (-1,),
-                lambda: lambda: (
-                    aggregates(),
-                    {lane: self._operators.edges_of_loss(lane, self.ghosts.counts(lane)) for lane in self.lanes},
-                ),
-                self._set_constants,
-            )
-        ]
+        def prepared() -> tuple[dict[Lane, list[dict[str, Rows]]], dict[Lane, OfLoss]]:
+            made, seen, of_loss = aggregates(), dict(self._operators.seen), {}
+            for lane in self.lanes:
+                found = self._operators.of_loss(lane, self.ghosts.counts(lane))
+                if found is not None:
+                    of_loss[lane] = found
+                    if found.seen is not seen[lane] and made:
+                        made[lane] = found.seen.take(made[lane])
+                    seen[lane] = found.seen
+            split, programs = self.split, self.programs
+            return constants_of(self.shard, split, seen, programs, made, self.of_features, self.storage), of_loss
 
-    def _set_constants(self, made: tuple[dict[Lane, Rows], dict[Lane, Shard | None]]) -> list[Action]:
-        """Layer 0's aggregates, ``[n, F]``, and the edges of marked gathers. What never changes is cut into intervals,
-        and that was all."""
-        aggregates, of_loss = made
+        return [Job((-1,), lambda: prepared, self._prepared)]
+
+    def _prepared(self, made: tuple[dict[Lane, list[dict[str, Rows]]], dict[Lane, OfLoss]]) -> list[Action]:
+        """What never changes, by interval, and what marked gathers look along: with the buffers, that was all."""
+        self.rows.constants, of_loss = made
         self._aggregates = {}
-        self.rows.constants = constants_of(
-            self.shard, self.split, self.bounds, self.programs, self.lanes, aggregates, self.of_features, self.storage
-        )
-        for lane, along in of_loss.items():
-            counted = counts(lane, self.split)
-            if along is not None:
-                self._operators.add(lane, along)
-                feeds = self._operators.feeding(along, counted)
-                self.rows.choose(lane, "feeds_loss", feeds, self.bounds, self.programs[lane])
+        for lane, found in of_loss.items():
+            self._operators.add(lane, found)
+        seen = self._operators.seen
+        self.rows.narrow = frozenset(lane for lane, view in seen.items() if view.rows is not None)
+        for lane in self.lanes:
+            self._make_buffers(lane)
+            bounds, program = seen[lane].bounds, self.programs[lane]
+            if lane in of_loss:
+                self.rows.choose(lane, "feeds_loss", of_loss[lane].feeding, bounds, program)
             if not on_device(self.config):
-                self.rows.choose(lane, "judged", counted, self.bounds, self.programs[lane])
+                counted = np.asarray(seen[lane].take(counts(lane, self.split)))
+                self.rows.choose(lane, "judged", counted, bounds, program)
+        self.evaluation.judge(seen[Lane.EVAL])
         return [Send(COORDINATOR, Ready("graph_server", self.index))]
 
     # --- epochs -----------------------------------------------------------------------------------------------------
@@ -341,7 +353,7 @@ class Partition:
         program, write = self.programs[task.lane], self.config.run.write
         kept: list[Action] = []
         if task.lane is Lane.EVAL and write in program[task.pc].writes:
-            start, _ = self.bounds[task.interval - self.intervals[0]]
+            start, _ = self._bounds(task)
             kept = [Keep(start, self.rows.written(task, write))]
         self.rows.drop_read(task, program)
         self._note("done", task)
@@ -366,6 +378,10 @@ class Partition:
                 }
             )
 
+    def _bounds(self, task: TaskId) -> tuple[int, int]:
+        """The interval's rows, of those that its lane sees."""
+        return self._operators.seen[task.lane].bounds[task.interval - self.intervals[0]]
+
     def _priority(self, task: TaskId) -> Priority:
         """The oldest epoch first, training before the evaluation of its last weights, then the shallowest step: what
         runs last has the freshest neighbours."""
@@ -388,10 +404,9 @@ class Partition:
     # --- the steps --------------------------------------------------------------------------------------------------
 
     def _gather(self, task: TaskId, step: Step) -> list[Action]:
-        local = task.interval - self.intervals[0]
         if step.gathers == FEATURES:
             return self._done(task)
-        start, stop = self.bounds[local]
+        start, stop = self._bounds(task)
         operator = self._operators.of(task.lane, step)
         rows = self.rows.of(task)
         slot = self.published[task.lane, str(step.gathers)]
@@ -506,7 +521,7 @@ class Partition:
 
     def _cut_edges(self, task: TaskId, step: Step, rows: dict[str, TaskRows]) -> list[Action]:
         """AE, AE': of the rows that others published, the task gets what its edges need."""
-        start, stop = self.bounds[task.interval - self.intervals[0]]
+        start, stop = self._bounds(task)
         operator, slot = self._operators.of(task.lane, step), self.published[task.lane, str(step.gathers)]
         reads = self._intervals_read(task, step)
 
@@ -549,7 +564,7 @@ class Partition:
 
     def _count(self, task: TaskId, outputs: TaskRows) -> Action:
         """The last step of an evaluation: compare with the labels, or with what the pairs are."""
-        start, stop = self.bounds[task.interval - self.intervals[0]]
+        start, stop = self._bounds(task)
         pairs = self._operators.made.get((Lane.EVAL, "pairs", False))
         pairs = pairs if isinstance(pairs, Pairs) else None
 

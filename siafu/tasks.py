@@ -101,6 +101,7 @@ class Program:
     """The ordered steps of one epoch of one interval."""
 
     steps: tuple[Step, ...]
+    of_loss: bool = False  #: whether nobody reads rows but those that count, and those with an edge into one
 
     def __len__(self) -> int:
         return len(self.steps)

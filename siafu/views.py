@@ -72,6 +72,43 @@ def into_training(shard: Shard, train: Array) -> Shard:
     return shard if whole else replace(shard, in_edges=into, out_edges=out)
 
 
+def among(shard: Shard, keep: Array) -> Shard:
+    """The sub-graph of the inner vertices for which ``keep``, bool ``[n]``, says so, with all ghosts and the edges from
+    them: numbered anew, in the same order. Edges have no types then. Features are left out: they may be gigabytes."""
+    g = max(len(shard.ghosts_in), len(shard.ghosts_out))
+    rows = np.flatnonzero(keep)
+    number = np.append(np.cumsum(keep) - 1, len(rows) + np.arange(g)).astype(np.int32)  # of a column
+    stays = np.append(keep, np.ones(g, bool))
+
+    def cut(edges: Edges) -> Edges:
+        indptr = edges.indptr
+
+        def keeps(rows: slice, place: slice) -> Array:
+            row = np.repeat(keep[rows], np.diff(indptr[rows.start : rows.stop + 1]))
+            return np.asarray(row & stays[edges.indices[place]])
+
+        total = _count(edges, keeps)
+        found = replace(edges, type=None) if total == len(edges.indices) else _where(edges, keeps, total)
+        renumbered = np.empty(total, np.int32)
+        for _, place in _in_blocks(found):
+            renumbered[place] = number[found.indices[place]]
+        return Edges(np.append(0, np.asarray(found.indptr[1:])[keep]), renumbered, found.weight)
+
+    in_edges = cut(shard.in_edges)
+    degree = shard.train_degree
+    return replace(
+        shard,
+        vertices=np.asarray(shard.vertices)[rows],
+        in_edges=in_edges,
+        out_edges=in_edges if shard.undirected else cut(shard.out_edges),
+        degree=np.asarray(shard.degree)[rows],
+        features=shard.features[:0],
+        labels=np.asarray(shard.labels)[rows],
+        split=np.asarray(shard.split)[rows],
+        train_degree=None if degree is None else np.asarray(degree)[rows],
+    )
+
+
 def share_of_loss(share: float) -> float:
     """The share of edges that such a gather passes along, where this share of them leads into training vertices."""
     return share if share <= 1 - LEAST_LEFT_OUT else 1.0
@@ -80,6 +117,11 @@ def share_of_loss(share: float) -> float:
 def share_that_feeds(share: float) -> float:
     """The share of rows that stages before the loss's gather compute on, where it reads this share of them."""
     return share if share <= MOST_THAT_FEED else 1.0
+
+
+def few(which: Array) -> bool:
+    """Whether so few of these rows, bool ``[n]``, are meant that they are held, or computed on, apart from others."""
+    return len(which) > 0 and share_that_feeds(float(which.mean())) < 1.0
 
 
 def typed(edges: Edges, num_types: int) -> list[Edges]:

@@ -1,22 +1,34 @@
 """The operators of one partition: of every name in a lane's program, and apart from them those that only
-vertices that count gather with (docs/adr/0038, 0040)."""
+vertices that count gather with (docs/adr/0038, 0040); and what each lane sees of the partition (docs/adr/0043)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from graph_server import operators
 from graph_server.backends import on_device
+from graph_server.exchange import Bounds
+from graph_server.lane_view import LaneView
 from graph_server.operators import Operator, Setting
 from graph_server.operators.pairs import Pairs
 from siafu import views
 from siafu.config import Config
+from siafu.graph import TRAIN
 from siafu.models import Model
 from siafu.shards import EdgeTypes, Shard
 from siafu.sparse import Array
 from siafu.tasks import Lane, Program, Step
+
+
+class OfLoss(NamedTuple):
+    """What a lane's marked gathers look along."""
+
+    edges: Shard  # those into vertices that count, of the vertices of ``seen``
+    feeding: Array  # bool, of these vertices: the rows that are read
+    seen: LaneView  # what the lane sees, now that this is known
 
 
 class OperatorTable:
@@ -25,6 +37,7 @@ class OperatorTable:
         config: Config,
         model: Model,
         shard: Shard,
+        bounds: Bounds,
         edge_types: EdgeTypes,
         programs: Mapping[Lane, Program],
         lanes: Sequence[Lane],
@@ -32,18 +45,25 @@ class OperatorTable:
     ):
         """``edge_types``: what the shard's stand for; ``threads``: that one call may use."""
         self._config, self._model, self._shard, self._threads = config, model, shard, threads
-        self._steps = {lane: programs[lane].steps for lane in lanes}
+        self._programs = {lane: programs[lane] for lane in lanes}
         self.one_view = edge_types != "inductive"  # whether both lanes look along the same edges
-        self.along: dict[Lane, Shard] = {}
+        self.seen: dict[Lane, LaneView] = {}
         self.made: dict[tuple[Lane, str, bool], Operator] = {}  # by lane, name, and whether step.of_loss
         for lane in lanes:
-            same = Lane.TRAIN in self.along and self.one_view
-            self.along[lane] = self.along[Lane.TRAIN] if same else views.view(shard, edge_types, lane)
-            for name in {step.operator for step in self._steps[lane]}:
+            same = Lane.TRAIN in self.seen and self.one_view
+            if same:
+                self.seen[lane] = self.seen[Lane.TRAIN]
+            else:
+                self.seen[lane] = LaneView(views.view(shard, edge_types, lane), bounds)
+            if edge_types == "inductive" and lane is Lane.TRAIN:
+                trains = np.asarray(shard.split[:, config.data.split] == TRAIN)
+                if views.few(trains):
+                    self.seen[lane] = self.seen[lane].among(trains)
+            for name in self._names(lane):
                 # Pairs are none of the edges that are gathered along. Of linear gathers both lanes share one operator:
                 # it holds the edges.
                 known = self.made.get((Lane.TRAIN, name, False)) if same and name == "linear" else None
-                along = shard if name == "pairs" else self.along[lane]
+                along = shard if name == "pairs" else self.seen[lane].shard
                 self.made[lane, name, False] = known or self._build(name, along, lane)
 
     def of(self, lane: Lane, step: Step) -> Operator:
@@ -52,32 +72,41 @@ class OperatorTable:
     def read_along(self, lane: Lane, operator: str) -> Shard:
         """The edges at whose other ends the lane's steps with this operator read rows; the shard itself: all."""
         if operator != "pairs":
-            return self.along[lane]
+            return self.seen[lane].shard
         pairs = self.made[lane, operator, False]
         assert isinstance(pairs, Pairs)
         return pairs.along(self._shard)
 
-    def edges_of_loss(self, lane: Lane, counts: Array) -> Shard | None:
+    def of_loss(self, lane: Lane, counts: Array) -> OfLoss | None:
         """What the lane's marked steps gather along, None if it has none; ``counts``: bool ``[n + ghosts backwards]``,
-        the vertices that count. Takes seconds where there are many edges, and changes nothing here."""
-        if not any(step.of_loss for step in self._steps[lane]):
+        the partition's vertices that count. Takes seconds where there are many edges, and changes nothing here."""
+        if not any(step.of_loss for step in self._programs[lane].steps):
             return None
-        every = self.along[lane]
-        # A card's memory is too dear for edges a second time.
-        return every if on_device(self._config) else views.into_training(every, counts)
+        seen, n = self.seen[lane], len(self._shard.vertices)
+        mine = np.asarray(seen.take(counts[:n]))
+        if on_device(self._config):  # a card's memory is too dear for edges a second time
+            return OfLoss(seen.shard, np.ones(len(mine), bool), seen)
+        edges = views.into_training(seen.shard, np.append(mine, counts[n:]))
+        # Vertices that count, and those with an edge into one. Where the view has all edges, a row with any counts:
+        # those that are read are among them.
+        feeding = mine | (np.diff(edges.out_edges.indptr) > 0)
+        if self._programs[lane].of_loss and views.few(feeding):
+            few = LaneView(edges, seen.bounds, seen.rows).among(feeding)
+            return OfLoss(few.shard, np.ones(len(few.shard.vertices), bool), few)
+        return OfLoss(edges, feeding, seen)
 
-    def add(self, lane: Lane, of_loss: Shard) -> None:
-        """Makes the operators of the lane's marked steps, which look along these edges."""
-        for name in {step.operator for step in self._steps[lane] if step.of_loss}:
-            whole = of_loss is self.along[lane]
+    def add(self, lane: Lane, found: OfLoss) -> None:
+        """Makes the operators of the lane's marked steps; where few rows feed them, all steps are marked."""
+        every, self.seen[lane] = self.seen[lane], found.seen
+        marked = {step.operator for step in self._programs[lane].steps if step.of_loss}
+        for name in marked:
             known = self.made[lane, name, False]
-            self.made[lane, name, True] = known if whole else self._build(name, of_loss, lane)
+            self.made[lane, name, True] = known if found.edges is every.shard else self._build(name, found.edges, lane)
+        if found.seen is not every:
+            self.made |= {(lane, name, False): self.made[lane, name, True] for name in marked}
 
-    def feeding(self, of_loss: Shard, counts: Array) -> Array:
-        """The rows that marked gathers read, bool ``[n]``: vertices that count, and those with an edge into one.
-        ``counts``: bool ``[n]``."""
-        # Where the view has all edges, a row with any counts: those that are read are among them.
-        return counts | (np.diff(of_loss.out_edges.indptr) > 0)
+    def _names(self, lane: Lane) -> set[str]:
+        return {step.operator for step in self._programs[lane].steps}
 
     def _build(self, name: str, along: Shard, lane: Lane) -> Operator:
         return operators.build(name, Setting(self._config, self._model, along, lane, self._threads))

@@ -161,9 +161,10 @@ class Staged:
                 forward.append(self._scatter(node))
             forward += self._gather(node, lane)
         if lane is Lane.EVAL:
-            return Program(tuple(forward if self.spec.write else self._judged(forward)))
+            evaluated = forward if self.spec.write else self._judged(forward)
+            return Program(tuple(evaluated), self._is_of_loss(evaluated) and not self.spec.write)
         steps = self._feeding(self._of_loss([*forward, *self._backward_steps(with_weights)]))
-        return Program((*steps, Step(Kind.WU, 0)))
+        return Program((*steps, Step(Kind.WU, 0)), self._is_of_loss(steps))
 
     def parameters(self) -> list[str]:
         """Their names. Kept, so that programs cost no weights."""
@@ -284,6 +285,14 @@ class Staged:
             return steps
         marked = self._feeding(self._of_loss(steps))
         return [replace(step, judged=True) if step.kind is Kind.AV and self._is_last(step) else step for step in marked]
+
+    def _is_of_loss(self, steps: list[Step]) -> bool:
+        """Whether every step of a program is marked, or the last stage's: nobody reads other rows. What is gathered of
+        constants is one itself."""
+        marked = any(step.of_loss for step in steps)
+        return marked and all(
+            step.of_loss or step.feeds_loss or self._is_last(step) or step.gathers in self._constants for step in steps
+        )
 
     def _is_last(self, step: Step) -> bool:
         return step.kind in TENSOR_KINDS and step.layer == self.last

@@ -721,8 +721,11 @@ def test_training_runs_ahead_of_the_next_evaluation_by_1_plus_s_epochs_and_no_mo
     assert begun == due + 1 + staleness < 11
 
 
-def test_both_lanes_share_the_operator_of_linear_gathers_where_they_look_along_the_same_edges(fleet: Build) -> None:
+def test_both_lanes_share_the_operator_of_linear_gathers_where_they_look_along_the_same_edges(
+    fleet: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It holds the edges: a second one would hold them twice."""
+    monkeypatch.setattr(views, "MOST_THAT_FEED", -1.0)
     run = fleet({"train.epochs": 1})
     run.train()
     for partition in run.partitions:
@@ -774,6 +777,7 @@ def test_gathers_of_the_loss_pass_along_edges_into_training_vertices_alone_and_l
 ) -> None:
     settings = {"model.dtype": "float64", "train.epochs": 4, **settings}
     monkeypatch.setattr(views, "LEAST_LEFT_OUT", 0.0)
+    monkeypatch.setattr(views, "MOST_THAT_FEED", -1.0)  # else nobody holds the others
     run = fleet(settings)
     run.train()
     for partition in run.partitions:
