@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -176,18 +177,20 @@ def _graph_server(
     # Evaluation computes while training waits, at the end of its epoch: when it holds the least.
     links = reach.Links.of(manifest)
     degree = (entry.in_edges * (links.edges[MESSAGE] if links else 1.0) + n) / max(1, n)
-    slots = max(slot_bytes(model, program, n, itemsize, degree) for program in programs.values())
-    rows_per_task = -(-n // config.train.intervals)
+    on_card = config.servers.backend == "gpu"
+    held = {x: round(n * _share_held(config, manifest, x, program, on_card)) for x, program in programs.items()}
+    slots = max(slot_bytes(model, program, held[x], itemsize, degree) for x, program in programs.items())
+    rows_per_task = -(-max(held.values()) // config.train.intervals)
     widest = int(max(_columns(model, p, slot, degree) for p in programs.values() for slot in p.last_reader))
-    tables = table_bytes(config, model, entry, programs)
+    tables = table_bytes(config, model, entry, programs, held)
     of_features = bool(programs[Lane.TRAIN].constants)  # some models transform features before they gather
     inductive = manifest.edge_types == "inductive"  # then each lane has an aggregate of its own, which no run keeps
     making = 0 if (aggregated and not inductive) or not of_features else _making_bytes(manifest, entry, itemsize)
-    on_server, on_card = config.servers.backend != "lambda", config.servers.backend == "gpu"
+    on_server = config.servers.backend != "lambda"
     # What layer 0 is made from is gone before the first row is published, and before a pair is scored.
     at_work = tables + int(FRAGMENTATION * slots) + TEMPORARIES * threads * rows_per_task * widest * itemsize
     scoring = _scoring_bytes(config, model, manifest, entry, threads)
-    held = versions_kept(config.train.staleness) + 2 * threads  # weights, and as large gradients
+    versions = versions_kept(config.train.staleness) + 2 * threads  # weights, and as large gradients
     return [
         Part(GRAPH_SERVERS, "shard, mapped", _mapped_bytes(model, manifest, entry, programs)),
         Part(
@@ -198,7 +201,7 @@ def _graph_server(
         Part(
             GRAPH_SERVERS,
             "rows that feed the loss",
-            0 if on_card else sum(_chosen_bytes(config, manifest, entry, x, p) for x, p in programs.items()),
+            sum(_chosen_bytes(config, manifest, entry, x, programs, on_card) for x in programs),
         ),
         Part(
             GRAPH_SERVERS,
@@ -214,7 +217,7 @@ def _graph_server(
         Part(GRAPH_SERVERS, "rows between steps", max(at_work, making - scoring) - tables),
         Part(GRAPH_SERVERS, "rows and scores of pairs", scoring),
         Part(GRAPH_SERVERS, "factors and places", _vertex_bytes(entry, itemsize)),
-        Part(GRAPH_SERVERS, "weights and gradients", held * weights if on_server else 0),
+        Part(GRAPH_SERVERS, "weights and gradients", versions * weights if on_server else 0),
         Part(
             GRAPH_SERVERS, "buffers of products", threads * _product_bytes(config, model, manifest) if on_server else 0
         ),
@@ -233,14 +236,16 @@ def slot_bytes(model: Model, program: Program, num_rows: int, itemsize: int, deg
     return int(most * num_rows * itemsize)
 
 
-def table_bytes(config: Config, model: Model, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
-    """Of all published slots of both lanes."""
+def table_bytes(
+    config: Config, model: Model, entry: PartitionEntry, programs: dict[Lane, Program], held: Mapping[Lane, int]
+) -> int:
+    """Of all published slots of both lanes. ``held``: vertices of which each holds rows."""
     stored = 2 if config.model.rows == "bfloat16" else np.dtype(config.model.dtype).itemsize
     total = 0
-    for program in programs.values():
+    for lane, program in programs.items():
         for slot, pc in program.publisher.items():
             backward = program[pc].backward
-            num_rows = entry.vertices + (entry.ghosts_out if backward else entry.ghosts_in)
+            num_rows = held[lane] + (entry.ghosts_out if backward else entry.ghosts_in)
             edges = (entry.out_edges if backward else entry.in_edges) / max(1, entry.vertices)
             total += num_rows * row_bytes(num_rows, model.width(slot), stored, edges)
     return total
@@ -249,7 +254,7 @@ def table_bytes(config: Config, model: Model, entry: PartitionEntry, programs: d
 def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, lane: Lane) -> int:
     """Of layer 0: dense as it is stored; of a bag of words, if it stays one, a column and a value for each word."""
     stored = 2 if config.model.rows == "bfloat16" else np.dtype(config.model.dtype).itemsize
-    dense = entry.vertices * manifest.num_features * stored
+    dense = int(share_aggregated(manifest, lane) * entry.vertices) * manifest.num_features * stored
     if not manifest.sparse_features:
         return dense
     return dense if (entries := aggregate_entries(manifest, entry, lane)) is None else entries * (INDEX_BYTES + stored)
@@ -264,18 +269,28 @@ def share_stored(manifest: Manifest, entry: PartitionEntry) -> float:
 def aggregate_entries(manifest: Manifest, entry: PartitionEntry, lane: Lane) -> int | None:
     """Stored values of a lane's aggregate of layer 0 of a bag of words; None if it is made dense."""
     filled = _share_filled(manifest, entry, lane)
-    return None if filled > SPARSE_BELOW else int(filled * entry.vertices * manifest.num_features)
+    rows = share_aggregated(manifest, lane) * entry.vertices
+    return None if filled > SPARSE_BELOW else int(filled * rows * manifest.num_features)
+
+
+def share_aggregated(manifest: Manifest, lane: Lane) -> float:
+    """Of all vertices, those that a lane's aggregate of layer 0 is made of (ADR 0043)."""
+    if not _sees_training_alone(manifest, lane):
+        return 1.0
+    return views.share_of_loss(reach.share_that_counts(manifest, manifest.inductive_split, lane))
 
 
 def _share_filled(manifest: Manifest, entry: PartitionEntry, lane: Lane) -> float:
     """Of the values of a lane's aggregate of layer 0 of a bag of words, those that are not zero."""
     share, links, gathering = share_stored(manifest, entry), reach.Links.of(manifest), 1.0
     edges = links.edges[MESSAGE] if links else 1.0  # of links, pairs are not gathered along
-    if _sees_training_alone(manifest, lane):  # other vertices have their own words alone
-        gathering = manifest.splits[manifest.inductive_split].train / max(1, manifest.num_vertices)
+    if _sees_training_alone(manifest, lane):  # other vertices, if they are there at all, have their own words alone
+        gathering = reach.share_that_counts(manifest, manifest.inductive_split, lane)
         edges = reach.share_among_training(manifest) or 0.0
     degree = edges * entry.in_edges / max(1.0, gathering * entry.vertices)
     of_neighbours = max(share, WORDS_IN_COMMON * (1 - (1 - share) ** (1 + degree)))
+    if share_aggregated(manifest, lane) < 1:
+        return float(of_neighbours)
     return float(gathering * of_neighbours + (1 - gathering) * share)
 
 
@@ -308,7 +323,8 @@ def _gathered_along_bytes(manifest: Manifest, entry: PartitionEntry) -> int:
         return 0
     ways = 1 + manifest.directed
     edges = share * (entry.in_edges + manifest.directed * entry.out_edges)
-    return int(edges * (8 if manifest.weighted else 4)) + ways * 8 * entry.vertices
+    rows = int(share_aggregated(manifest, Lane.TRAIN) * entry.vertices)
+    return int(edges * (8 if manifest.weighted else 4)) + ways * 8 * rows
 
 
 def _pairs_bytes(manifest: Manifest, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
@@ -360,21 +376,47 @@ def _width_of_pairs(model: Model) -> int:
     return next(model.width(f"E{step.gathers}") for step in steps if step.operator == "pairs" and step.gathers)
 
 
-def _chosen_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, lane: Lane, program: Program) -> int:
-    """Constants of the rows that marked stages compute on, cut out of all rows' (ADR 0039, 0040)."""
+def _chosen_bytes(
+    config: Config,
+    manifest: Manifest,
+    entry: PartitionEntry,
+    lane: Lane,
+    programs: dict[Lane, Program],
+    on_card: bool,
+) -> int:
+    """Constants of the rows that a lane holds, or that its marked stages compute on, cut out of all rows' (ADR 0039,
+    0040, 0043). An inductive lane's aggregate is of these rows itself."""
+    program, among = programs[lane], _sees_training_alone(manifest, lane)
     counted = reach.share_that_counts(manifest, config.data.split, lane)
-    feeding = counted
-    if not _sees_training_alone(manifest, lane):
-        feeding = reach.share_that_feeds(counted, manifest.num_edges / manifest.num_vertices)
-    total = 0.0
-    for mark, share in (("feeds_loss", feeding), ("judged", counted)):
-        read = {slot for step in program.steps if getattr(step, mark) for slot in step.reads}
-        if views.share_that_feeds(share) == 1.0:
-            continue
-        aggregate = 0 if read.isdisjoint(program.constants) else aggregate_bytes(config, manifest, entry, lane)
+    feeding = counted if among else reach.share_that_feeds(counted, manifest.num_edges / manifest.num_vertices)
+    held = _share_held(config, manifest, lane, program, on_card)
+
+    def nbytes(read: set[str], *, aggregate: bool) -> float:
+        gathered = aggregate and not read.isdisjoint(program.constants)
         own = sum(file.bytes for name, file in entry.files.items() if name.startswith("features")) * ("H0" in read)
-        total += share * (aggregate + own)
+        return own + (aggregate_bytes(config, manifest, entry, lane) if gathered else 0)
+
+    total = 0.0
+    if held < 1:
+        read = {slot for one in programs.values() for step in one.steps for slot in step.reads}
+        total += held * nbytes(read, aggregate=not among)
+    for mark, share in (("feeds_loss", feeding / held), ("judged", counted / held)):
+        if views.share_that_feeds(share) == 1.0 or on_card:
+            continue
+        total += (
+            share
+            * held
+            * nbytes({slot for step in program.steps if getattr(step, mark) for slot in step.reads}, aggregate=True)
+        )
     return int(total)
+
+
+def _share_held(config: Config, manifest: Manifest, lane: Lane, program: Program, on_card: bool) -> float:
+    """Of a partition's vertices, those of which a lane holds rows (ADR 0043)."""
+    counted, among = reach.share_that_counts(manifest, config.data.split, lane), _sees_training_alone(manifest, lane)
+    if on_card and not among:
+        return 1.0
+    return reach.share_held(program, counted, manifest.num_edges / manifest.num_vertices, among=among)
 
 
 def _sees_training_alone(manifest: Manifest, lane: Lane) -> bool:
@@ -467,7 +509,9 @@ def _lambdas(config: Config, model: Model, manifest: Manifest, weights: int, cor
     program, edges = model.program(Lane.TRAIN), manifest.num_edges + manifest.num_vertices
     constants = 0
     if program.constants:
-        constants += sum(aggregate_bytes(config, manifest, entry, Lane.TRAIN) for entry in manifest.partitions)
+        # Training's of some rows alone have another name than an evaluation's of all.
+        both = Lane if share_aggregated(manifest, Lane.TRAIN) < 1 else [Lane.TRAIN]
+        constants += sum(aggregate_bytes(config, manifest, e, lane) for e in manifest.partitions for lane in both)
     if any("H0" in step.reads for step in program.steps):
         constants += sum(
             file.bytes for e in manifest.partitions for name, file in e.files.items() if name.startswith("features")

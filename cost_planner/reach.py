@@ -7,9 +7,10 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from siafu import views
 from siafu.graph import MESSAGE, TEST_NEGATIVE, TRAIN_NEGATIVE, VAL_NEGATIVE
 from siafu.shards import Manifest
-from siafu.tasks import Lane, Step
+from siafu.tasks import Lane, Program, Step
 from siafu.views import PAIRS, TRAINING
 
 FALSE = (TRAIN_NEGATIVE, VAL_NEGATIVE, TEST_NEGATIVE)  # pairs that are no edges
@@ -130,6 +131,14 @@ def share_that_feeds(train: float, degree: float) -> float:
     share, nell 3.4 times.
     """
     return train + (1 - train) * _leads(train, degree)
+
+
+def share_held(program: Program, counted: float, degree: float, *, among: bool) -> float:
+    """Of a partition's rows, those that a lane holds (ADR 0043). counted: share of vertices that count; among: whether
+    the lane sees the edges between these alone."""
+    if among:
+        return views.share_of_loss(counted)
+    return views.share_that_feeds(share_that_feeds(counted, degree)) if program.of_loss else 1.0
 
 
 def _leads(train: float, edges: float) -> float:

@@ -539,8 +539,10 @@ class Partition:
         constants = self.rows.fixed(task)
         servers = self.param_servers
         server = servers.use(task.interval) if task.lane is Lane.TRAIN else servers.first(task.interval)
-        # What a worker keeps has one name in both lanes: an aggregate along other edges is sent each time.
-        differs = self.of_features if task.lane is Lane.EVAL and not self._operators.one_view else None
+        # What a worker keeps has one name in both lanes, where both hold all rows: an aggregate along other edges is
+        # sent each time.
+        one_name = self._operators.one_view or self.rows.narrow
+        differs = self.of_features if task.lane is Lane.EVAL and not one_name else None
         fixed = tuple(slot for slot in step.reads if slot in constants and slot != differs)
         subset = self.rows.subset(task.lane, step)
         tensor_task = TensorTask(task, step, self._priority(task), server, wanted, fixed, subset)

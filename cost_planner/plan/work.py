@@ -72,6 +72,8 @@ LINE_VALUES = LINE_BYTES // 4
 LATENCY_S = 0.0002
 
 
+#: Share of the rows that a lane holds: of none there is no share of.
+LEAST_HELD = 1e-9
 #: Of counts that say nothing of edges between partitions: every vertex has one.
 ONE_EACH = reach.Crossing(1.0, 1.0)
 
@@ -137,7 +139,8 @@ def _share_filled(manifest: Manifest, lane: Lane) -> float:
     stored = [memory.aggregate_entries(manifest, entry, lane) for entry in manifest.partitions]
     if None in stored:
         return 1.0
-    return min(1.0, sum(n for n in stored if n) / (manifest.num_vertices * manifest.num_features))
+    values = memory.share_aggregated(manifest, lane) * manifest.num_vertices * manifest.num_features
+    return min(1.0, sum(n for n in stored if n) / max(1.0, values))
 
 
 def work_of(
@@ -161,8 +164,11 @@ def work_of(
 
 @dataclass(frozen=True)
 class _Shares:
-    """Of an interval's rows and edges, the shares that steps of a lane compute (ADR 0038 and 0039)."""
+    """Of a partition's rows that a lane holds, and of its edges, those that steps of the lane compute (ADR 0038, 0039,
+    0043)."""
 
+    counted: float  # of all rows: those with a loss, or that are judged
+    held: float  # of all rows
     train: float  # rows: with a loss; when evaluating, those that metrics read
     judged: float  # rows: of the last stage without a loss
     feeding: float  # rows: before the loss's gather, those that have an edge into them
@@ -172,16 +178,19 @@ class _Shares:
 
     @classmethod
     def of(cls, model: Model, counts: Counts, lane: Lane, has_card: bool) -> _Shares:
-        train = model.spec.num_train / (counts.parts * counts.vertices) if lane is Lane.TRAIN else counts.judged
-        alone = counts.among is not None and lane is Lane.TRAIN
-        edges = counts.gathered(lane)
-        of_loss = views.share_of_loss(train)
+        counted = model.spec.num_train / (counts.parts * counts.vertices) if lane is Lane.TRAIN else counts.judged
+        among = counts.among is not None and lane is Lane.TRAIN
+        edges, degree = counts.gathered(lane), counts.edges / max(1.0, counts.vertices)
+        held = 1.0
+        if among or not has_card:
+            held = max(LEAST_HELD, reach.share_held(model.program(lane), counted, degree, among=among))
+        train = counted / held
+        loss = views.share_of_loss(train)
         if has_card:  # all edges are gathered along, and all rows read
-            return cls(train, 1.0, 1.0, of_loss, edges, edges)
-        degree = counts.edges / max(1.0, counts.vertices)
-        feeding = views.share_that_feeds(train if alone else reach.share_that_feeds(train, degree))
-        judged = views.share_that_feeds(train)
-        return cls(train, judged, feeding, of_loss, edges if alone else of_loss * edges, edges)
+            return cls(counted, held, train, 1.0, 1.0, loss, edges, edges)
+        feeding = 1.0 if held < 1 else views.share_that_feeds(reach.share_that_feeds(counted, degree))
+        of_loss = edges if among else views.share_of_loss(counted) * edges
+        return cls(counted, held, train, views.share_that_feeds(train), feeding, loss, of_loss, edges)
 
 
 class _Steps:
@@ -203,14 +212,17 @@ class _Steps:
         self.speeds, self.there, self.card, self.bandwidth = speeds, there, card, bandwidth
         self.program = model.program(lane)
         self.intervals = config.train.intervals
-        self.n = counts.vertices / self.intervals
+        self.shares = _Shares.of(model, counts, lane, card is not None)
+        self.n = self.shares.held * counts.vertices / self.intervals
         self.to_peers = counts.ghosts / self.intervals  # rows of an interval that others gather, each peer's counted
         self.item = np.dtype(config.model.dtype).itemsize
         self.stored = 2 if config.model.rows == "bfloat16" else self.item
         self.remote = config.servers.backend == "lambda"
         constant = CONSTANTS | self.program.constants
-        if counts.among is not None and lane is Lane.EVAL:  # another aggregate than training's, which workers keep
-            constant = CONSTANTS
+        if counts.among is not None and lane is Lane.EVAL:
+            training = _Shares.of(model, counts, Lane.TRAIN, card is not None)
+            if training.held == 1.0:  # workers keep training's aggregate, by the same name
+                constant = CONSTANTS
         self.kept = constant if config.lambdas.keep_constants and keeps else frozenset()
         has_room = card is not None and constant_bytes(config, model, counts) <= card.kept_bytes
         self.stays = constant if has_room else frozenset()
@@ -218,9 +230,9 @@ class _Steps:
         self.words = {slot: share for slot, share in filled.items() if share < 1}  # of the slots that are sparse
         products = zip(self.program.steps, products_of(model, lane), strict=True)
         self.products = {step: found if step.parameters else Products() for step, found in products}
-        degree = counts.edges / max(1.0, counts.vertices)
+        degree = counts.edges / max(1.0, counts.vertices)  # of all rows
         self.scored = Scored.of(counts.links, degree, lane, model.spec.negatives) if counts.links else None
-        self.degree = counts.gathered(lane) * degree
+        self.degree = counts.gathered(lane) * degree / self.shares.held
         #: Slots of edges that share rows (``Pairs``).
         self.sharing = {f"E{step.gathers}" for step in self.program.steps if self._scores_pairs(step)}
         #: Slot of edges -> edges of a row.
@@ -232,7 +244,6 @@ class _Steps:
         }
         self.weights = weight_bytes(model)
         self.first = next((step for step in self.program.steps if step.kind in TENSOR_KINDS and step.parameters), None)
-        self.shares = _Shares.of(model, counts, lane, card is not None)
 
     def work(self, step: Step) -> StepWork:
         if step.kind in TENSOR_KINDS:
@@ -398,7 +409,7 @@ class _Steps:
         speeds, others = self.speeds, max(1, self.counts.parts - 1)
         nbytes = columns * self.stored + self._scores(step) * self.item  # of a row that travels
         peers = self.to_peers * nbytes / others if self.counts.parts > 1 else 0.0
-        peers *= self.counts.travelling(step, self.lane, self.shares.train)
+        peers *= self.counts.travelling(step, self.lane, self.shares.counted)
         host, on_card = self.n + self.to_peers, 0.0
         if self.card is not None and step.operator in ON_GPU:
             # Own rows go there, those for peers come back, and those of ghosts go there.
@@ -436,7 +447,7 @@ class _Steps:
             heads = min(self.model.width(slot) for slot in (*step.reads, *step.writes))
             ns += read * speeds.value_ns + heads * speeds.score_ns
         seconds = (edges * ns + n * columns * (speeds.copy_ns + _made_beside(step) * speeds.element_ns)) * 1e-9
-        table = self.counts.vertices + self.counts.ghosts
+        table = self.shares.held * self.counts.vertices + self.counts.ghosts
         moved = self.bandwidth.gathered(edges, n, table, columns * self.stored, columns * self.item)
         return StepWork(seconds, shared=True, held=speeds.task_s, main=speeds.main_task_s, memory=moved)
 

@@ -57,7 +57,7 @@ class OperatorTable:
                 self.seen[lane] = LaneView(views.view(shard, edge_types, lane), bounds)
             if edge_types == "inductive" and lane is Lane.TRAIN:
                 trains = np.asarray(shard.split[:, config.data.split] == TRAIN)
-                if views.few(trains):
+                if views.share_of_loss(float(trains.mean()) if len(trains) else 1.0) < 1.0:
                     self.seen[lane] = self.seen[lane].among(trains)
             for name in self._names(lane):
                 # Pairs are none of the edges that are gathered along. Of linear gathers both lanes share one operator:

@@ -113,28 +113,30 @@ def test_each_lane_of_an_inductive_run_has_an_aggregate_and_training_edges_of_it
     one, two = (predict(config(), m, cores=2) for m in (manifest(), replace(manifest(), **types)))
     again = predict(config(), replace(manifest(), **types), aggregated=aggregated, cores=2)
     aggregates = [part(found, GRAPH_SERVERS, "layer 0's aggregate") for found in (one, two)]
-    assert aggregates == [100_000 * 600 * 4, 2 * 100_000 * 600 * 4]
+    trains = manifest().splits[0].train
+    assert trains == 50_000  # of 100,000: training holds their rows alone (docs/adr/0043)
+    assert aggregates == [100_000 * 600 * 4, (100_000 + trains) * 600 * 4]
     edges = [part(found, GRAPH_SERVERS, "edges that training gathers along") for found in (one, two)]
-    assert edges == [0, 4 * 2_000_000 + 8 * 100_000]
+    assert edges == [0, 4 * 2_000_000 + 8 * trains]
     assert again.nbytes == two.nbytes
 
 
 def test_an_aggregate_along_training_edges_has_few_words():
-    """A tenth of the vertices train, and have two edges among them each: nine in ten have their own words alone."""
+    """A tenth of the vertices train, and have two edges among them each. Others are not in it."""
     made = manifest(m=2_000_000, features=8000, sparse=30)
     types = {"edge_types": "inductive", "type_counts": (20_000, 1_980_000), "inductive_split": 0}
     few = replace(made, splits=(SplitSizes(10_000, 10_000, 80_000),), **types)
     train, judged = (aggregate_entries(few, few.partitions[0], lane) for lane in (Lane.TRAIN, Lane.EVAL))
     assert train is not None
     assert judged == aggregate_entries(made, made.partitions[0], Lane.EVAL)
-    own, share = 30 * 100_000, 30 / 8000
+    share = 30 / 8000
     among = WORDS_IN_COMMON * (1 - (1 - share) ** 3) * 8000 * 10_000
-    assert train == pytest.approx(0.9 * own + among, rel=1e-3)
+    assert train == pytest.approx(among, rel=1e-3)
     found = part(predict(config(), few, cores=2), GRAPH_SERVERS, "layer 0's aggregate")
     assert found == 8 * (train + judged)
     counts = Counts.of(few)
-    values = 100_000 * 8000
-    assert [counts.filled_of(lane) for lane in (Lane.TRAIN, Lane.EVAL)] == [train / values, judged / values]
+    shares = train / (10_000 * 8000), judged / (100_000 * 8000)
+    assert [counts.filled_of(lane) for lane in (Lane.TRAIN, Lane.EVAL)] == pytest.approx(shares)
 
 
 @pytest.mark.parametrize(("ghosts", "copies"), [(50_000 // 8, 1), (400_000, 3)])

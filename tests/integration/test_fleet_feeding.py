@@ -102,6 +102,7 @@ def test_computing_on_the_rows_that_the_loss_reads_learns_the_same(
     assert all(rows is not None for rows in computed)
     assert sum(len(partition.split) for partition in run.partitions) - sum(filter(None, computed)) > 10
     monkeypatch.setattr(views, "MOST_THAT_FEED", -1.0)
+    monkeypatch.setattr(views, "LEAST_LEFT_OUT", 2.0)
     whole = fleet({"servers.backend": backend, **options}, graph=graph)
     expected = whole.train()
     assert all(rows_that_feed(partition) is None for partition in whole.partitions)

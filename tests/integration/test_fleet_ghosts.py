@@ -83,7 +83,7 @@ def test_rows_that_a_lane_does_not_read_stay_at_home(
     faults = FAULTS if backend == "lambda" else None
     narrow = fleet(task, options, 3, faults)  # inductive training holds training vertices' rows alone
     narrow.train()
-    monkeypatch.setattr(views, "MOST_THAT_FEED", -1.0)
+    monkeypatch.setattr(views, "LEAST_LEFT_OUT", 1.0)
     run = fleet(task, options, 3, faults)
     found = run.train()
     assert sent(narrow, Lane.TRAIN) == sent(run, Lane.TRAIN)

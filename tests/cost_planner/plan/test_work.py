@@ -160,11 +160,28 @@ def test_scores_of_attention_travel_beside_the_rows():
 
 
 def test_an_inductive_evaluations_aggregate_is_sent_to_workers_each_time():
-    """Workers keep training's, of the same name (``graph_server.partition``)."""
+    """Workers keep training's, of the same name, where training holds all rows (``graph_server.partition``)."""
     whole, alone = Counts.of(MANIFEST), replace(Counts.of(MANIFEST), among=0.4)
-    for lane, sent in ((Lane.TRAIN, 0.0), (Lane.EVAL, GRAPH.vertices / SERVERS / INTERVALS * 4 * 32)):
-        found, every = (sum(one.down for one in work_of(CONFIG, MODEL, c, NOTHING, lane)) for c in (alone, whole))
-        assert found - every == pytest.approx(sent)
+    aggregate = GRAPH.vertices / SERVERS / INTERVALS * 4 * 32
+    for trains, again in ((0.9, aggregate), (0.5, 0.0)):
+        model = models.build(replace(MODEL.spec, num_train=round(trains * GRAPH.vertices)))
+        found, every = (sum(one.down for one in work_of(CONFIG, model, c, NOTHING, Lane.EVAL)) for c in (alone, whole))
+        assert found - every == pytest.approx(again)
+
+
+def test_a_lane_that_few_rows_feed_copies_and_sums_those_alone():
+    """docs/adr/0043: as many rows as it holds; inductive training, those that train."""
+    whole, copies = Counts.of(MANIFEST), replace(NOTHING, copy_ns=1.0)
+    alone = replace(whole, among=0.15)
+    for trains, counts in ((0.005, whole), (0.4, alone)):
+        model = models.build(replace(MODEL.spec, num_train=round(trains * GRAPH.vertices)))
+        held = trains if counts is alone else reach.share_that_feeds(trains, counts.edges / counts.vertices)
+        for lane, share in ((Lane.TRAIN, held), (Lane.EVAL, 1.0)):
+            steps = model.program(lane).steps
+            for step, one in zip(steps, work_of(CONFIG, model, counts, copies, lane), strict=True):
+                if step.gathers in model.program(lane).publisher:
+                    rows = share * counts.vertices / INTERVALS
+                    assert 1e9 * one.seconds == pytest.approx(rows * model.width(str(step.gathers)))
 
 
 def test_a_servers_threads_ask_for_an_intervals_weights_once_an_epoch():
