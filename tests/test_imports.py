@@ -129,6 +129,7 @@ PURE = (
     "graph_server/scheduler.py",
     "graph_server/pool.py",
     "graph_server/interval_rows.py",
+    "graph_server/lane_view.py",
     "graph_server/param_servers.py",
     "graph_server/arrivals.py",
     "graph_server/evaluation.py",

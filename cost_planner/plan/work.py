@@ -408,13 +408,13 @@ class _Steps:
     def _scatter(self, step: Step, columns: int) -> StepWork:
         speeds, others = self.speeds, max(1, self.counts.parts - 1)
         nbytes = columns * self.stored + self._scores(step) * self.item  # of a row that travels
-        peers = self.to_peers * nbytes / others if self.counts.parts > 1 else 0.0
-        peers *= self.counts.travelling(step, self.lane, self.shares.counted)
-        host, on_card = self.n + self.to_peers, 0.0
+        to_peers = self.to_peers * self.counts.travelling(step, self.lane, self.shares.counted)
+        peers = to_peers * nbytes / others if self.counts.parts > 1 else 0.0
+        host, on_card = self.n + to_peers, 0.0
         if self.card is not None and step.operator in ON_GPU:
             # Own rows go there, those for peers come back, and those of ghosts go there.
-            moved = (self.n + 2 * self.to_peers) * columns * self.item
-            host, on_card = self.to_peers, 3 * ORDER_S + self.card.copy_s(moved)
+            moved = (self.n + 2 * to_peers) * columns * self.item
+            host, on_card = to_peers, 3 * ORDER_S + self.card.copy_s(moved)
         return StepWork(
             (host * speeds.copy_ns + self.n * _made_beside(step) * speeds.element_ns) * columns * 1e-9,
             shared=self.card is None,

@@ -16,7 +16,7 @@ from siafu.graph import (
 )
 from siafu.shards import Edges
 from siafu.tasks import Lane
-from siafu.views import LEAST_LEFT_OUT, into_training, of_types, typed, view
+from siafu.views import LEAST_LEFT_OUT, among, into_training, of_types, typed, view
 from tests.graph_data.graphs import edge_dict, edges_of_shards, random_graph, typed_edge_dict
 
 LINK = {"task": "link", "negatives": 2, "eval_negatives": 5}
@@ -100,6 +100,44 @@ def test_inductive_training_runs_among_training_vertices(weighted, directed, tmp
     assert untyped(edges_of_shards(views, "in")) == untyped(edges_of_shards(views, "out")) == among
     assert_degrees(views, among, graph.num_vertices)
     assert all(v.undirected is not directed for v in views)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("block", [7, 1 << 22])
+@pytest.mark.parametrize("kept", ["some", "all", "none", "with every edge"])
+def test_a_sub_graph_has_the_edges_among_its_vertices_and_from_ghosts(
+    kept, weighted, directed, block, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("siafu.views._BLOCK_EDGES", block)
+    meaning, shards = shards_of(
+        tmp_path, random_graph(seed=2, weighted=weighted, edges=400), directed=directed, inductive=0
+    )
+    for shard in (view(shard, meaning, Lane.TRAIN) for shard in shards):
+        n = len(shard.vertices)
+        keep = {"all": np.ones(n, bool), "none": np.zeros(n, bool)}.get(kept, np.arange(n) % 3 > 0)
+        if kept == "with every edge":  # those left out have none
+            keep = (np.diff(shard.in_edges.indptr) > 0) | (np.diff(shard.out_edges.indptr) > 0)
+        found = among(shard, keep)
+        rows = np.flatnonzero(keep)
+        assert found.undirected is shard.undirected
+        for name in ("vertices", "degree", "labels", "split", "train_degree"):
+            np.testing.assert_array_equal(getattr(found, name), np.asarray(getattr(shard, name))[rows])
+        for edges, whole, ghosts in (
+            (found.in_edges, shard.in_edges, shard.ghosts_in),
+            (found.out_edges, shard.out_edges, shard.ghosts_out),
+        ):
+            assert (edges.indptr.dtype, edges.indices.dtype) == (np.int64, np.int32)
+            table, every = np.append(found.vertices, ghosts), np.append(shard.vertices, ghosts)
+            stays = np.append(keep, np.ones(len(ghosts), bool))
+            assert len(edges.indptr) == len(rows) + 1
+            for new, row in enumerate(rows):
+                mine, theirs = (slice(e.indptr[r], e.indptr[r + 1]) for e, r in ((edges, new), (whole, row)))
+                columns = np.asarray(whole.indices[theirs])
+                assert table[edges.indices[mine]].tolist() == every[columns[stays[columns]]].tolist()
+                if weighted:
+                    wanted = np.asarray(whole.weight[theirs])[stays[columns]]
+                    np.testing.assert_array_equal(edges.weight[mine], wanted)
 
 
 def test_inductive_evaluation_sees_every_edge(tmp_path):
