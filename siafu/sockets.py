@@ -211,7 +211,10 @@ class Hub:
         except zmq.Again:
             if to.role == "worker":
                 return False  # its tasks go to others
-            raise PeerLost(f"{to}: takes nothing any more, {_MOST_WAITING} messages wait for it") from None
+            # ZeroMQ says the same of a link that the other end has refused.
+            raise PeerLost(
+                f"{to}: takes nothing any more: it has refused our connection, or {_MOST_WAITING} messages wait for it"
+            ) from None
         except zmq.ZMQError as error:
             if error.errno == zmq.EHOSTUNREACH:
                 return False
