@@ -6,18 +6,21 @@
     result.json      Result: what the command prints with --json; written at the end
 
 Each is JSON as it stands there: a run of another siafu may lack what it did not know. Who reads a key that is not there
-gets a ConfigError that names the file and the key (``Told``).
+gets a ConfigError that names the file and the key (``Told``), and who reads a file with a value of another type than is
+said here gets one that names the file and the value.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, cast
+from types import NoneType, UnionType
+from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from siafu.errors import ConfigError, Diverged
 
@@ -105,6 +108,14 @@ class AtLimit(TypedDict):
 
 
 Record = Began | Epoch | Evaluation | SkippedStep | Restart | AtLimit
+_RECORDS: Mapping[str, Any] = {
+    "start": Began,
+    "epoch": Epoch,
+    "evaluation": Evaluation,
+    "skipped": SkippedStep,
+    "restart": Restart,
+    "stop": AtLimit,
+}
 
 # --- result.json ------------------------------------------------------------------------------------------------------
 
@@ -270,12 +281,13 @@ class Told(dict[str, Any]):
 def records(run_dir: Path) -> list[Record]:
     """The lines of metrics.jsonl, of a run that goes on those that are whole. Raises: ConfigError naming file and
     line."""
-    return list(cast("Iterator[Record]", json_lines(run_dir / METRICS)))
+    file = run_dir / METRICS
+    return [read_record(line, f"{file}: line {number}") for number, line in enumerate(whole_lines(file), 1)]
 
 
 def result(run_dir: Path) -> Result | None:
-    """None of a run that goes on or was broken off. Raises: ConfigError for a file that is no JSON object."""
-    return cast("Result | None", _json_object(run_dir / RESULT))
+    """None of a run that goes on or was broken off. Raises: ConfigError for a file that is not as it must be."""
+    return cast("Result | None", _json_object(run_dir / RESULT, Result))
 
 
 def divergence(run_dir: Path) -> str:
@@ -285,8 +297,8 @@ def divergence(run_dir: Path) -> str:
 
 
 def manifest(run_dir: Path) -> Manifest:
-    """Empty where there is none. Raises: ConfigError for a file that is no JSON object."""
-    found = _json_object(run_dir / MANIFEST)
+    """Empty where there is none. Raises: ConfigError for a file that is not as it must be."""
+    found = _json_object(run_dir / MANIFEST, Manifest)
     return cast(Manifest, Told({}, str(run_dir / MANIFEST)) if found is None else found)
 
 
@@ -331,7 +343,7 @@ class GrowingLines:
         self.began_anew = False  # with the last ``new``: what it gave before counts no more
 
     def new(self) -> list[Record]:
-        """Raises: ConfigError for a line that is no JSON object."""
+        """Raises: ConfigError for a line that is none of ours."""
         self.began_anew = False
         try:
             with self._file.open("rb") as file:
@@ -346,16 +358,74 @@ class GrowingLines:
         self._at += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         where = f"{self._file}: a line"
-        return [cast(Record, read_object(line.decode(errors="replace"), where)) for line in lines]
+        return [read_record(line.decode(errors="replace"), where) for line in lines]
 
 
-def _json_object(file: Path) -> dict[str, Any] | None:
+def read_record(line: str, where: str) -> Record:
+    """A line of metrics.jsonl; of an event that we do not know, any JSON object. Raises: ConfigError."""
+    found = read_object(line, where)
+    _check(found, _RECORDS.get(str(found.get("event"))), where)
+    return cast(Record, found)
+
+
+def _json_object(file: Path, kind: Any = None) -> dict[str, Any] | None:
+    """``kind``: the TypedDict that it must be, as far as it has its keys; None: any."""
     try:
-        return read_object(file.read_text(encoding="utf-8"), str(file))
+        found = read_object(file.read_text(encoding="utf-8"), str(file))
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(file, error) from None
+    _check(found, kind, str(file))
+    return found
+
+
+#: What JSON calls the values of a type.
+_JSON_TYPES = {str: "a text", bool: "true or false", int: "a number", float: "a number", NoneType: "null"}
+
+
+def _check(found: Mapping[str, Any], kind: Any, where: str) -> None:
+    """ConfigError for the first value that is not of the type that ``kind``, a TypedDict, says."""
+    if kind is not None and (wrong := _misfit(found, kind, "")) is not None:
+        raise ConfigError(f"{where}: {wrong}: damaged, or written by another version of siafu")
+
+
+def _misfit(value: Any, hint: Any, path: str) -> str | None:
+    """What is wrong with a value that is not of the type ``hint``; None: nothing. Any number is one: JSON has no
+    integers."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return None
+    if origin in (Union, UnionType):
+        of_each = [_misfit(value, one, path) for one in inner]
+        return None if None in of_each else of_each[0]
+    if origin is Literal:
+        return _misfit(value, type(inner[0]), path)
+    parts: Iterable[tuple[str, Any, Any]] = ()
+    if is_typeddict(hint):
+        wanted, fits = "an object", isinstance(value, dict)
+        parts = ((key, value[key], one) for key, one in _hints(hint).items() if fits and key in value)
+    elif origin in (dict, Mapping):
+        wanted, fits = "an object", isinstance(value, dict)
+        if fits and inner[1] is float and all(type(one) in (int, float) for one in value.values()):
+            return None  # so that a line of metrics takes microseconds
+        parts = ((key, one, inner[1]) for key, one in (value.items() if fits else ()))
+    elif origin in (list, Sequence):
+        wanted, fits = "a list", isinstance(value, list)
+        parts = ((str(i), one, inner[0]) for i, one in enumerate(value if fits else ()))
+    elif hint in (int, float):
+        wanted, fits = _JSON_TYPES[hint], isinstance(value, int | float) and not isinstance(value, bool)
+    else:
+        wanted, fits = _JSON_TYPES[hint], isinstance(value, hint)
+    if not fits:
+        return f"{path} is {json.dumps(value)[:40]}, must be {wanted}"
+    wrong = (_misfit(one, of, f"{path}.{key}" if path else key) for key, one, of in parts)
+    return next((one for one in wrong if one is not None), None)
+
+
+@functools.cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    return get_type_hints(kind)
 
 
 def read_object(text: str, where: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from siafu.errors import DatasetError
-from siafu.run_files import read_object, whole_lines, write_whole
+from siafu.run_files import read_record, whole_lines, write_whole
 
 
 def rewind(path: Path, version: int, judged: int) -> None:
@@ -23,6 +23,7 @@ def rewind(path: Path, version: int, judged: int) -> None:
 
 
 def _stays(line: str, where: str, version: int, judged: int) -> bool:
-    record = read_object(line, where)
-    last = {"epoch": version, "skipped": version, "evaluation": judged + 1}  # records count epochs from 1
-    return record["event"] not in last or record["epoch"] <= last[record["event"]]
+    record = read_record(line, where)
+    if record["event"] == "evaluation":
+        return record["epoch"] <= judged + 1  # records count epochs from 1
+    return record["event"] not in ("epoch", "skipped") or record["epoch"] <= version

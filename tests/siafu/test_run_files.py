@@ -135,3 +135,53 @@ def test_a_record_can_be_copied_in_every_way(tmp_path: Path) -> None:
         assert same == record
     status = make_dataclass("Status", ["evaluation"])
     assert asdict(status(record)) == {"evaluation": record}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("epochs", "ten", 'epochs is "ten", must be a number'),
+        ("epochs", True, "epochs is true, must be a number"),
+        ("stopped", 3, "stopped is 3, must be a text"),
+        ("usage_complete", 1, "usage_complete is 1, must be true or false"),
+        ("loss_history", "0.5", 'loss_history is "0.5", must be a list'),
+        ("loss_history", [0.5, None], "loss_history.1 is null, must be a number"),
+        ("bytes_per_link", [[0, "a"]], 'bytes_per_link.0.1 is "a", must be a number'),
+        ("usage", [], r"usage is \[\], must be an object"),
+        ("usage", {"tasks": "many"}, 'usage.tasks is "many", must be a number'),
+        ("cost", 3, "cost is 3, must be an object"),
+        ("scores", {"test": {"acc": "good"}}, 'scores.test.acc is "good", must be a number'),
+        ("kept", {"epoch": {}, "why": ""}, "kept.epoch is {}, must be a number"),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_type_is_named_with_the_file(tmp_path: Path, key: str, value: object, what: str) -> None:
+    (tmp_path / "result.json").write_text(json.dumps({"epochs": 3.0, "test_acc": None, "new": "unknown", key: value}))
+    with pytest.raises(ConfigError, match=rf"result.json: {what}: damaged, or written by another version"):
+        run_files.result(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ({"event": "epoch", "loss": "low"}, 'loss is "low", must be a number'),
+        ({"event": "epoch", "staleness": [1, "2"]}, 'staleness.1 is "2", must be a number'),
+        ({"event": "evaluation", "train": None, "val": 1}, "val is 1, must be an object"),
+        ({"event": "restart", "reason": None}, "reason is null, must be a text"),
+        ({"event": 3, "epoch": 1}, None),  # of a siafu that is not ours, maybe
+        ({"event": "another", "epoch": "x"}, None),
+    ],
+    ids=str,
+)
+def test_a_record_with_a_value_of_another_type_is_named_by_its_line(
+    tmp_path: Path, line: dict[str, object], what: str | None
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text(f'{{"event": "start"}}\n{json.dumps(line)}\n')
+    growing = run_files.GrowingLines(tmp_path)
+    if what is None:
+        assert run_files.records(tmp_path)[1] == growing.new()[1] == line
+        return
+    with pytest.raises(ConfigError, match=rf"metrics.jsonl: line 2: {what}: damaged"):
+        run_files.records(tmp_path)
+    with pytest.raises(ConfigError, match=what):
+        growing.new()
