@@ -30,6 +30,7 @@ from siafu.keys import SECRET_BYTES, Keys, is_loopback
 from siafu.keys import wanted as keys_wanted
 from siafu.member import allow_open_files
 from siafu.models import ModelSpec
+from siafu.places import UNIX
 from siafu.run_files import METRICS, Trained
 from siafu.shards import ShardSet
 from siafu.sockets import Hub, check_loopback, public_key
@@ -76,8 +77,8 @@ def run(
     KeyboardInterrupt too, the members end first, what they know is saved, and the error says how to go on.
     """
     allow_open_files()  # or a few thousand strangers would keep members out
-    if is_loopback(config.servers.listen):
-        check_loopback()
+    if is_loopback(config.listen) and (config.listen != UNIX or config.servers.backend == "lambda"):
+        check_loopback()  # local environments of Lambda have their runtime's API there
     spec = ModelSpec.of(config, shards.manifest)
     store = Store(
         run_dir / "checkpoints",

@@ -22,7 +22,7 @@ def arrow(module: str = "pyarrow") -> Any:
         return import_module(module)
     except ImportError as error:
         how = extras.advice(error, extras.install("data"))
-        raise ConfigError(f"Parquet and CSV files need pyarrow: {how}") from None
+        raise ConfigError(f"tables (Parquet, CSV, DataFrames) and ids that are texts need pyarrow: {how}") from None
 
 
 def first_line_of(error: BaseException) -> str:

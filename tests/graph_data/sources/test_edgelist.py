@@ -199,7 +199,8 @@ def test_parquet_whose_columns_have_no_readable_names_is_refused(tmp_path):
 
 def test_without_pyarrow_the_extra_is_named(edges, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=f"^Parquet and CSV files need pyarrow: {re.escape(extras.install('data'))}$"):
+    how = re.escape(extras.install("data"))
+    with pytest.raises(ConfigError, match=rf"^tables \(Parquet, CSV, DataFrames\) and ids that are .*: {how}$"):
         load(edges)
 
 
