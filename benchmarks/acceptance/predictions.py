@@ -1,7 +1,7 @@
 """``siafu plan --check`` on runs that the planner has never seen: graphs, models, widths and partitions differ.
 
     siafu plan --calibrate
-    SIAFU_DATA=... python -m benchmarks.acceptance.predictions [--task node | inductive | link] [--rounds 3]
+    SIAFU_DATA=... python -m benchmarks.acceptance.predictions [--task node | inductive | link | all] [--rounds 3]
         [--calibrate] [--only WORDS] [--json FILE]
 
 Every run is trained once in each round, in an order of the round's own. Measured is the median of rounds. With
@@ -107,15 +107,16 @@ RUNS = {
         Run(f"{PRODUCTS}0.005", "gcn", 64, parts=2, decoder="mlp"),
     ),
 }
+TASKS = (*RUNS, "all")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = table.parser(__doc__, rounds=3, only=("", "runs whose words have it"), task=("node", ", ".join(RUNS)))
+    parser = table.parser(__doc__, rounds=3, only=("", "runs whose words have it"), task=("node", ", ".join(TASKS)))
     parser.add_argument("--calibrate", action="store_true", help="measure the machine in every round, among the runs")
     args = parser.parse_args(argv)
-    if args.task not in RUNS:
-        parser.error(f"--task {args.task}: must be one of {', '.join(RUNS)}")
-    asked = [run for run in RUNS[args.task] if args.only in run.words]
+    if args.task not in TASKS:
+        parser.error(f"--task {args.task}: must be one of {', '.join(TASKS)}")
+    asked = [run for task in RUNS for run in RUNS[task] if args.task in (task, "all") and args.only in run.words]
     places: dict[Run, list[Path]] = {run: [] for run in asked}
     seen: dict[Setting, list[Measured]] = {setting: [] for setting in SETTINGS if args.calibrate}
     rates: list[Rates] = []

@@ -3,9 +3,10 @@
 1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of
    a run on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).
 2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS).
-3. Products, copies, attention and the memory's bandwidth are measured by themselves (``machine_rates``): whole runs
-   hardly tell what an operation or a copy costs from what a value does, and the fit alone has found more operations per
-   second than the core has. No run here has attention, or words.
+3. Products, copies, gathers from a core's own cache and the memory's bandwidth are measured by themselves
+   (``machine_rates``): whole runs hardly tell what an operation or a copy costs from what a value does, and the fit
+   alone has found more operations per second than the core has. No run here has words. What it costs more to gather
+   from a larger table is fitted: it depends on the order of real graphs.
 4. Wall times are not used, but for what costs no processor's time: a hop from one process to another, waking a thread,
    and how much of a shared processor there is for the run. Of some values those are taken with which the simulator is
    closest to the same runs.
@@ -61,7 +62,7 @@ GRAPHS = {
 #: thread)s of ``Observed`` that it is.
 THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "pool": (
-        ("task_s", "value_ns", "score_ns", "copy_ns", "flop_ns", "read_ns", "element_ns", "tensor_s"),
+        ("task_s", "value_ns", "missed_ns", "score_ns", "copy_ns", "flop_ns", "read_ns", "element_ns", "tensor_s"),
         (("graph_server", "pool"),),
     ),
     "main": (("main_task_s", "main_tensor_s", "main_byte_ns"), (("graph_server", "main"),)),
@@ -77,7 +78,7 @@ THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     ),
 }
 #: Found without a run.
-BY_THEMSELVES = ("flop_ns", "word_ns", "word_back_ns", "copy_ns")
+BY_THEMSELVES = ("flop_ns", "word_ns", "word_back_ns", "copy_ns", "value_ns")
 #: Of each setting's runs that in the middle is taken. The fastest would be that of a machine without neighbours: what
 #: it predicts is then less than what most runs take.
 ROUNDS, EPOCHS = 3, 13
@@ -256,7 +257,7 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
         if not rows:
             continue
         # In built-in ones, so that nanoseconds and seconds are alike to the solver.
-        built_in = np.array([getattr(Speeds(), name) for name in wanted])
+        built_in = np.array([getattr(Speeds(), name) or Speeds().value_ns for name in wanted])
         factors, _ = nnls(np.array(rows) * built_in, np.array(right))
         known.update(zip(wanted, (factors * built_in).tolist(), strict=True))
     speeds = replace(speeds, **known)

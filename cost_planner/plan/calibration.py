@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from cost_planner.plan.memory_traffic import Bandwidth
@@ -16,7 +16,7 @@ from siafu.config import cache_folder
 from siafu.errors import ConfigError
 
 #: Of the machine's memory: what ``machine_rates`` measures and a calibration keeps.
-OF_MEMORY = ("memory_gb_per_s", "random_gb_per_s", "cache_mib")
+OF_MEMORY = ("memory_gb_per_s", "random_gb_per_s", "cache_mib", "core_cache_mib")
 
 
 def own_path() -> Path:
@@ -30,17 +30,19 @@ class Calibration:
     error: float = 0.14  # of predicted epoch times, relative: nine in ten are closer
     machine: str = "2 cores of an AMD EPYC"
     measured: str = "2026-11-28"  # ISO date
-    # Of the machine's memory: copies, and rows at random; its last-level cache. None: not measured.
+    # Of the machine's memory: copies, and rows at random; its last-level cache, and each core's. None: not measured.
     memory_gb_per_s: float | None = None
     random_gb_per_s: float | None = None
     cache_mib: float | None = None
+    core_cache_mib: float | None = None
 
     @property
     def memory(self) -> Bandwidth:
         if self.memory_gb_per_s is None or self.random_gb_per_s is None or self.cache_mib is None:
             return Bandwidth()
         random = min(1.0, self.random_gb_per_s / self.memory_gb_per_s)
-        return Bandwidth(self.memory_gb_per_s * 1e9, self.cache_mib * 2**20, random)
+        found = Bandwidth(self.memory_gb_per_s * 1e9, self.cache_mib * 2**20, random)
+        return found if self.core_cache_mib is None else replace(found, core_cache_bytes=self.core_cache_mib * 2**20)
 
     @classmethod
     def load(cls, path: Path | None = None) -> Calibration:

@@ -3,7 +3,7 @@ of its own, in which BLAS has one thread, as it has in every worker of a run.
 
 1. Products are computed as tensor tasks compute them (``siafu.arithmetic``), of dense rows and of bags of words, on one
    core.
-2. Rows are copied into a table, on one core.
+2. Rows are copied into a table, and gathered from one that fits the core's own cache, on one core.
 3. Memory is read and written on all cores: arrays that are copied, and as a gather reads it, random rows of a table,
    both eight times as large as the last-level cache. Cores share it: more of them would not be faster.
 """
@@ -21,7 +21,7 @@ import numpy as np
 
 from siafu import allotment, arithmetic, start, variables
 from siafu.errors import ConfigError
-from siafu.kernels.caches import L3_BYTES
+from siafu.kernels.caches import L2_BYTES, L3_BYTES
 from siafu.kernels.gather import gather
 from siafu.kernels.rows import Table
 from siafu.sparse import INDEX_BYTES, Edges, SparseRows
@@ -43,9 +43,11 @@ class Rates:
     word_ns: float  # of a stored value and a column of the result in a product of bags of words, on one core
     word_back_ns: float  # and in the transposed product
     copy_ns: float  # of a value that is copied into a table, on one core
+    value_ns: float  # of one that is gathered from a table in the core's own cache
     memory_gb_per_s: float  # of copies, read and written, all cores together
     random_gb_per_s: float  # of rows at random, read, all cores together
     cache_mib: float  # the last-level cache
+    core_cache_mib: float  # a core's own
 
 
 def measured() -> Rates:
@@ -67,8 +69,8 @@ def measured() -> Rates:
 
 def _here() -> Rates:
     allotment.keep_freed_memory()  # as servers do: new pages would be measured with every result
-    rates = _flop_ns(), *_words_ns(), _copy_ns(), _copied_gb_per_s(), _gathered_gb_per_s()
-    return Rates(*rates, L3_BYTES / 2**20)
+    rates = _flop_ns(), *_words_ns(), _copy_ns(), _value_ns(), _copied_gb_per_s(), _gathered_gb_per_s()
+    return Rates(*rates, L3_BYTES / 2**20, L2_BYTES / 2**20)
 
 
 def _flop_ns() -> float:
@@ -106,18 +108,28 @@ def _copied_gb_per_s() -> float:
     return (read.nbytes + written.nbytes) / seconds / 1e9
 
 
+def _value_ns() -> float:
+    """Half of the cache is for indices and sums."""
+    seconds, edges, _ = _gathered(L2_BYTES // (2 * 4 * WIDTH), 1)
+    return seconds / (edges * WIDTH) * 1e9
+
+
 def _gathered_gb_per_s() -> float:
-    num_rows = TIMES_CACHE * L3_BYTES // (4 * WIDTH)
-    random = np.random.default_rng(0)
-    table = Table(num_rows, WIDTH)
-    table.write(np.arange(num_rows), np.ones((num_rows, WIDTH), np.float32))
-    columns = np.sort(random.integers(0, num_rows, (SUMS, NEIGHBOURS), np.int32), axis=1)
-    indptr = np.minimum(np.arange(num_rows + 1), SUMS) * NEIGHBOURS
-    edges = Edges(indptr.astype(np.int64), columns.ravel(), None)
-    out = np.empty((SUMS, WIDTH), np.float32)
-    seconds = _fastest(lambda: gather(edges, 0, SUMS, table, out=out, threads=allotment.cores()))
+    seconds, edges, nbytes = _gathered(TIMES_CACHE * L3_BYTES // (4 * WIDTH), allotment.cores())
     missed = 1 - 1 / TIMES_CACHE
-    return (len(edges.indices) * (INDEX_BYTES + missed * 4 * WIDTH) + out.nbytes) / seconds / 1e9
+    return (edges * (INDEX_BYTES + missed * 4 * WIDTH) + nbytes) / seconds / 1e9
+
+
+def _gathered(num_rows: int, threads: int) -> tuple[float, int, int]:
+    """From a table of so many rows, at random: seconds, edges, and bytes of the sums."""
+    sums, random = min(SUMS, num_rows), np.random.default_rng(0)
+    table = Table(num_rows, WIDTH, edges=NEIGHBOURS)
+    table.write(np.arange(num_rows), np.ones((num_rows, WIDTH), np.float32))
+    columns = np.sort(random.integers(0, num_rows, (sums, NEIGHBOURS), np.int32), axis=1)
+    indptr = np.minimum(np.arange(num_rows + 1), sums) * NEIGHBOURS
+    edges = Edges(indptr.astype(np.int64), columns.ravel(), None)
+    out = np.empty((sums, WIDTH), np.float32)
+    return _fastest(lambda: gather(edges, 0, sums, table, out=out, threads=threads)), columns.size, out.nbytes
 
 
 def _fastest(work: Callable[[], object]) -> float:

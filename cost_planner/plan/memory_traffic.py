@@ -29,6 +29,13 @@ class Bandwidth:
     bytes_per_s: float = math.inf  # of rows that are read and written in order
     cache_bytes: float = math.inf  # the last-level cache
     random_share: float = 1.0  # of that rate, what rows at random get
+    #: A core's own cache (L2). Of Intel's servers since Skylake, Graviton2 and 3, and Zen 4 it is 1 MiB or more.
+    core_cache_bytes: float = 2**20
+
+    def missed_by_core(self, table_rows: float, row_bytes: float) -> float:
+        """Of the rows that a gather reads, the share that a core's own cache does not hold."""
+        nbytes = table_rows * LINE_BYTES * math.ceil(row_bytes / LINE_BYTES)
+        return max(0.0, 1 - self.core_cache_bytes / max(1.0, nbytes))
 
     def gathered(self, edges: float, rows: float, table_rows: float, row_bytes: float, sum_bytes: float) -> float:
         """Bytes of sums over ``edges`` into ``rows`` rows of ``sum_bytes``, from ``table_rows`` rows of

@@ -339,7 +339,7 @@ def _setup_s(asked: Asked, plan: Plan, fitted: Fitted, machine: Instance, card: 
     memory, table_rows = cores.memory_of(machine, asked.random_share), counts.vertices + counts.ghosts
     edges = [counts.edges, *([counts.edges * counts.among] if counts.among is not None else [])]
     moved = sum(memory.gathered(one, counts.vertices, table_rows, width * 4, width * 4) for one in edges)
-    gather = sum(edges) * width * speeds.value_ns * 1e-9 / plan.threads
+    gather = sum(edges) * width * (speeds.value_ns + speeds.missed_ns) * 1e-9 / plan.threads
     gather = max(gather, moved / memory.bytes_per_s)
     constants = cards.START_S + card.copy_s(counts.edges * EDGE_BYTES) if card else 0.0
     if (kind := plan.environments) is not None:

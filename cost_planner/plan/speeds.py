@@ -17,6 +17,7 @@ class Speeds:
     # A server's graph threads.
     task_s: float = 6.4e-05  # for every graph task
     value_ns: float = 0.0575  # gather: for a column of an edge
+    missed_ns: float = 0.0  # and of one whose row the core's own cache does not hold
     score_ns: float = 1.22  # attention: and for each head of an edge
     copy_ns: float = 0.26  # scatter: for a value that is copied
     # A server's main and I/O threads.

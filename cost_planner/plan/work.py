@@ -2,9 +2,9 @@
 own program and the graph's counts.
 
 1. An interval has its share of a partition's vertices and in-edges; partitions are taken to be alike.
-2. Gather: so much for each value that it reads, in whole cache lines; each value of a sum is written
-   like one that is copied. Scatter: for each value that it copies, its own rows and those for peers. Every task: so
-   much whatever its size.
+2. Gather: so much for each value that it reads, in whole cache lines, and more for one of a row that the core's own
+   cache does not hold; each value of a sum is written like one that is copied. Scatter: for each value that it copies,
+   its own rows and those for peers. Every task: so much whatever its size.
 3. Tensor task: the products that its model computes (``cost_planner.plan.products``), 2 in out operations of a row
    each. What no product is part of is not counted.
 4. Bytes of a tensor task are the rows that its step reads and writes, but for what never changes: that stays with the
@@ -214,6 +214,7 @@ class _Steps:
         self.intervals = config.train.intervals
         self.shares = _Shares.of(model, counts, lane, card is not None)
         self.n = self.shares.held * counts.vertices / self.intervals
+        self.table_rows = self.shares.held * counts.vertices + counts.ghosts
         self.to_peers = counts.ghosts / self.intervals  # rows of an interval that others gather, each peer's counted
         self.item = np.dtype(config.model.dtype).itemsize
         self.stored = 2 if config.model.rows == "bfloat16" else self.item
@@ -326,6 +327,7 @@ class _Steps:
         if self._scores_pairs(step):
             assert self.scored is not None
             width, decoder = self.model.width(str(step.gathers)), self.model.spec.decoder
+            speeds = replace(speeds, value_ns=self._gathered_ns(width, speeds))
             return self.n * self.scored.scored_ns(width, decoder, self.lane is Lane.TRAIN, speeds) * 1e-9
         return (read * speeds.read_ns + made * speeds.element_ns) * 1e-9
 
@@ -442,14 +444,19 @@ class _Steps:
             host = n * columns * speeds.element_ns * 1e-9
             return StepWork(host, held=speeds.task_s, main=speeds.main_task_s, card=on_card)
         read = LINE_VALUES * -(-columns // LINE_VALUES)
-        ns = read * speeds.value_ns
+        value_ns = self._gathered_ns(columns, speeds)
+        ns = read * value_ns
         if step.operator == "attention":  # rule 9
             heads = min(self.model.width(slot) for slot in (*step.reads, *step.writes))
-            ns += read * speeds.value_ns + heads * speeds.score_ns
+            ns += read * value_ns + heads * speeds.score_ns
         seconds = (edges * ns + n * columns * (speeds.copy_ns + _made_beside(step) * speeds.element_ns)) * 1e-9
-        table = self.shares.held * self.counts.vertices + self.counts.ghosts
-        moved = self.bandwidth.gathered(edges, n, table, columns * self.stored, columns * self.item)
+        moved = self.bandwidth.gathered(edges, n, self.table_rows, columns * self.stored, columns * self.item)
         return StepWork(seconds, shared=True, held=speeds.task_s, main=speeds.main_task_s, memory=moved)
+
+    def _gathered_ns(self, columns: int, speeds: Speeds) -> float:
+        """Of a value that is read from a table of so many columns."""
+        missed = self.bandwidth.missed_by_core(self.table_rows, columns * self.stored)
+        return speeds.value_ns + missed * speeds.missed_ns
 
 
 def _made_beside(step: Step) -> int:

@@ -22,7 +22,7 @@ def test_runs_are_told_apart_and_an_unknown_task_is_refused(capsys: pytest.Captu
     assert len({run.words for run in ALL}) == len(ALL)
     with pytest.raises(SystemExit):
         predictions.main(["--task", "edges"])
-    assert "must be one of node, inductive, link" in capsys.readouterr().err
+    assert "must be one of node, inductive, link, all" in capsys.readouterr().err
 
 
 def test_the_middle_round_is_compared_and_what_was_not_measured_is_left_empty() -> None:

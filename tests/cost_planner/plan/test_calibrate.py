@@ -32,7 +32,16 @@ from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.models import ModelSpec
 
-TRUE = replace(Speeds(), value_ns=0.2, copy_ns=3.0, main_tensor_s=300e-6, hop_s=500e-6, usable=0.95, usable_among=0.8)
+TRUE = replace(
+    Speeds(),
+    value_ns=0.2,
+    missed_ns=0.3,
+    copy_ns=3.0,
+    main_tensor_s=300e-6,
+    hop_s=500e-6,
+    usable=0.95,
+    usable_among=0.8,
+)
 #: Two densities, and both backends.
 SETTINGS = (
     Setting("cpu", intervals=4),
@@ -68,6 +77,7 @@ def as_if(setting: Setting, speeds: Speeds) -> Measured:
 def test_the_constants_of_a_machine_are_found():
     runs = [as_if(setting, TRUE) for setting in SETTINGS]
     found = fitted(runs).speeds
+    assert found.missed_ns == pytest.approx(TRUE.missed_ns, rel=0.02)
     assert (found.hop_s, found.usable, found.usable_among) == (TRUE.hop_s, TRUE.usable, TRUE.usable_among)
     assert [found.value_ns, found.copy_ns, found.read_ns] == pytest.approx([0.2, 3.0, TRUE.read_ns], rel=0.02)
     assert max(abs(off) for off in errors(runs, found)) < 0.02
@@ -78,14 +88,15 @@ def test_what_was_measured_by_itself_stays():
     runs = [as_if(setting, TRUE) for setting in SETTINGS]
     free, found = (
         fitted(runs).speeds,
-        fitted(runs, Rates(3 * TRUE.flop_ns, 0.1, 0.2, 1.5, memory_gb_per_s=20, random_gb_per_s=10, cache_mib=32)),
+        fitted(runs, Rates(3 * TRUE.flop_ns, 0.1, 0.2, 1.5, 0.3, 20, 10, cache_mib=32, core_cache_mib=2)),
     )
     held = found.speeds
     assert free.flop_ns == pytest.approx(TRUE.flop_ns, rel=0.02)
     assert held.flop_ns == pytest.approx(3 * TRUE.flop_ns)
-    assert (held.word_ns, held.word_back_ns, held.copy_ns) == (0.1, 0.2, 1.5)  # no fit changes these
+    by_themselves = held.word_ns, held.word_back_ns, held.copy_ns, held.value_ns
+    assert by_themselves == (0.1, 0.2, 1.5, 0.3)  # no fit changes these
     assert held.element_ns + held.value_ns < free.element_ns + free.value_ns  # what else a task does is then less
-    assert found.memory == Bandwidth(20e9, 32 * 2**20, random_share=0.5)
+    assert found.memory == Bandwidth(20e9, 32 * 2**20, random_share=0.5, core_cache_bytes=2 * 2**20)
 
 
 @pytest.mark.long
@@ -107,7 +118,8 @@ def test_products_and_memory_are_measured_with_one_blas_thread(monkeypatch):
     assert 1e-3 < found.copy_ns < 100
     assert 0.1 < found.memory_gb_per_s < 10_000
     assert 0.1 < found.random_gb_per_s < 10_000
-    assert found.cache_mib > 0
+    assert 1e-3 < found.value_ns < 10
+    assert found.cache_mib >= found.core_cache_mib > 0
 
 
 def test_a_poor_fit_is_refused_with_the_run_that_is_worst():
@@ -138,7 +150,14 @@ def test_a_calibration_is_kept_by_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     assert Calibration.load() == Calibration()
     calibrated = Calibration(
-        TRUE, 0.08, "this one", "2026-11-22", memory_gb_per_s=40.0, random_gb_per_s=30.0, cache_mib=32.0
+        TRUE,
+        0.08,
+        "this one",
+        "2026-11-22",
+        memory_gb_per_s=40.0,
+        random_gb_per_s=30.0,
+        cache_mib=32.0,
+        core_cache_mib=1.0,
     )
     calibrated.save(calibrate.own_path())
     assert Calibration.load() == calibrated

@@ -146,6 +146,25 @@ def test_of_the_training_vertices_alone_the_rows_that_their_edges_reach_are_sent
             assert one.peers == pytest.approx(share * other.peers)
 
 
+@pytest.mark.parametrize(("columns", "item", "lines"), [(64, 4, 4), (40, 4, 3), (64, 2, 2), (7, 4, 1)])
+def test_rows_that_a_cores_own_cache_does_not_hold_cost_more(columns: int, item: int, lines: int):
+    """A row has whole cache lines."""
+    rows, cache = 10_000, 1e6
+    memory = Bandwidth(core_cache_bytes=cache)
+    assert memory.missed_by_core(rows, columns * item) == pytest.approx(max(0.0, 1 - cache / (rows * 64 * lines)))
+    assert memory.missed_by_core(0.0, columns * item) == 0.0
+    counts = replace(Counts.of(MANIFEST), ghosts=0.0)
+    config = CONFIG.replace({"servers.backend": "cpu", "model.rows": "bfloat16" if item == 2 else "exact"})
+    gathers = [pc for pc, step in enumerate(STEPS) if step.gathers in MODEL.program(Lane.TRAIN).publisher]
+    for pc in gathers:
+        near, far = (
+            work_of(config, MODEL, counts, replace(NOTHING, **{name: 1.0}), bandwidth=memory)[pc].seconds
+            for name in ("value_ns", "missed_ns")
+        )
+        width = MODEL.width(str(STEPS[pc].gathers)) * item
+        assert far == pytest.approx(near * memory.missed_by_core(counts.vertices, width))
+
+
 def test_scores_of_attention_travel_beside_the_rows():
     """Of each head one forwards, three backwards."""
     config = CONFIG.replace({"model.name": "gat", "model.heads": 8})
