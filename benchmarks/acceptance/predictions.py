@@ -117,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.task not in TASKS:
         parser.error(f"--task {args.task}: must be one of {', '.join(TASKS)}")
     asked = [run for task in RUNS for run in RUNS[task] if args.task in (task, "all") and args.only in run.words]
+    calibration = Calibration() if args.calibrate else Calibration.load()
     places: dict[Run, list[Path]] = {run: [] for run in asked}
     seen: dict[Setting, list[Measured]] = {setting: [] for setting in SETTINGS if args.calibrate}
     rates: list[Rates] = []
@@ -133,7 +134,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 api.train(one.graph, settings=one.settings, run_dir=places[one][-1])
             if args.calibrate:
                 rates.append(machine_rates.measured())
-        calibration = Calibration.load()
         if args.calibrate:
             rate = Rates(**{one.name: median(getattr(each, one.name) for each in rates) for one in fields(Rates)})
             calibration = fitted([middle(several) for several in seen.values()], rate)
