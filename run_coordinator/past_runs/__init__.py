@@ -308,13 +308,9 @@ def _run(path: Path) -> PastRun:
 def of(path: Path, records: Sequence[Record]) -> PastRun:
     """``records``: what its metrics.jsonl has. Raises: ConfigError."""
     config, manifest, result = baseline.load(path / CONFIG), run_files.manifest(path), run_files.result(path)
-    try:
-        graph = manifest["graph"]["name"] if "graph" in manifest else config.data.source
-        found = PastRun(path, config, str(manifest.get("started", "")), graph, _state(path, result), records, result)
-        found.to_dict()  # reads all that a table shows
-    except (KeyError, TypeError, AttributeError) as error:
-        files = f"{run_files.MANIFEST}, {METRICS} or {run_files.RESULT}"
-        raise ConfigError(f"{path}: {files} is damaged, or of another siafu ({error!r})") from None
+    graph = manifest["graph"]["name"] if "graph" in manifest else config.data.source
+    found = PastRun(path, config, str(manifest.get("started", "")), graph, _state(path, result), records, result)
+    found.to_dict()  # reads all that a table shows
     return found
 
 
