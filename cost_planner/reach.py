@@ -135,7 +135,7 @@ def share_that_feeds(train: float, degree: float) -> float:
 
 def share_held(program: Program, counted: float, degree: float, *, among: bool) -> float:
     """Of a partition's rows, those that a lane holds (ADR 0043). counted: share of vertices that count; among: whether
-    the lane sees the edges between these alone."""
+    the lane sees the edges between these alone. Not 0: some vertex trains, or no run begins."""
     if among:
         return views.share_of_loss(counted)
     return views.share_that_feeds(share_that_feeds(counted, degree)) if program.of_loss else 1.0

@@ -107,9 +107,9 @@ class Ghosts:
         """Bool ``[n + g]``, of inner vertices and of the ghosts backwards: those that count, once all maps are in."""
         return counts(lane, np.append(self.split, self._roles))
 
-    def map_reads(self, lane: Lane, step: Step, along: Shard, seen: LaneView | None = None) -> dict[int, slice | Array]:
+    def map_reads(self, lane: Lane, step: Step, along: Shard, seen: LaneView) -> dict[int, slice | Array]:
         """All maps are in: which rows that the Scatter ``step`` publishes does the lane read, where it gathers along
-        these edges, of the vertices ``seen`` (None: all)? Both ends of an edge find the same, so that nothing more is
+        these edges, of the vertices ``seen``? Both ends of an edge find the same, so that nothing more is
         told. Returns ``Travelling.places``.
 
         Of the loss: forward the rows with an edge into a vertex that counts; backward, where others are zero, such
@@ -117,7 +117,7 @@ class Ghosts:
         """
         key = _key(lane, step)
         if key not in self._travelling:
-            self._travelling[key] = self._found(lane, step, along, seen or LaneView(self.shard, self.bounds))
+            self._travelling[key] = self._found(lane, step, along, seen)
         return self._travelling[key].places
 
     def _found(self, lane: Lane, step: Step, along: Shard, seen: LaneView) -> Travelling:

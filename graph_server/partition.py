@@ -244,11 +244,8 @@ class Partition:
                 if self._operators.one_view and made:
                     made[lane] = made[Lane.TRAIN]
                     continue
-                operator, seen, kept = (
-                    self._operators.made[lane, "linear", False],
-                    self._operators.seen[lane],
-                    self.kept,
-                )
+                seen, kept = self._operators.seen[lane], self.kept
+                operator = self._operators.made[lane, "linear", False]
                 assert isinstance(operator, Linear)
                 if not self._operators.one_view:
                     kept = replace(kept, folder=None, shape=(len(seen.shard.vertices), kept.shape[1]))
@@ -541,8 +538,8 @@ class Partition:
         server = servers.use(task.interval) if task.lane is Lane.TRAIN else servers.first(task.interval)
         # What a worker keeps has one name in both lanes, where both hold all rows: an aggregate along other edges is
         # sent each time.
-        one_name = self._operators.one_view or self.rows.narrow
-        differs = self.of_features if task.lane is Lane.EVAL and not one_name else None
+        clashes = not self._operators.one_view and Lane.TRAIN not in self.rows.narrow
+        differs = self.of_features if task.lane is Lane.EVAL and clashes else None
         fixed = tuple(slot for slot in step.reads if slot in constants and slot != differs)
         subset = self.rows.subset(task.lane, step)
         tensor_task = TensorTask(task, step, self._priority(task), server, wanted, fixed, subset)

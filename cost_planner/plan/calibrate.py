@@ -256,7 +256,7 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
                 right.append((total - before) / total)
         if not rows:
             continue
-        # In built-in ones, so that nanoseconds and seconds are alike to the solver.
+        # In built-in ones, so that nanoseconds and seconds are alike to the solver; one that is 0 there, as a value's.
         built_in = np.array([getattr(Speeds(), name) or Speeds().value_ns for name in wanted])
         factors, _ = nnls(np.array(rows) * built_in, np.array(right))
         known.update(zip(wanted, (factors * built_in).tolist(), strict=True))

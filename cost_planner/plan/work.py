@@ -72,8 +72,6 @@ LINE_VALUES = LINE_BYTES // 4
 LATENCY_S = 0.0002
 
 
-#: Share of the rows that a lane holds: of none there is no share of.
-LEAST_HELD = 1e-9
 #: Of counts that say nothing of edges between partitions: every vertex has one.
 ONE_EACH = reach.Crossing(1.0, 1.0)
 
@@ -183,7 +181,7 @@ class _Shares:
         edges, degree = counts.gathered(lane), counts.edges / max(1.0, counts.vertices)
         held = 1.0
         if among or not has_card:
-            held = max(LEAST_HELD, reach.share_held(model.program(lane), counted, degree, among=among))
+            held = reach.share_held(model.program(lane), counted, degree, among=among)
         train = counted / held
         loss = views.share_of_loss(train)
         if has_card:  # all edges are gathered along, and all rows read

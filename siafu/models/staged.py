@@ -162,7 +162,7 @@ class Staged:
             forward += self._gather(node, lane)
         if lane is Lane.EVAL:
             evaluated = forward if self.spec.write else self._judged(forward)
-            return Program(tuple(evaluated), self._is_of_loss(evaluated) and not self.spec.write)
+            return Program(tuple(evaluated), self._is_of_loss(evaluated))
         steps = self._feeding(self._of_loss([*forward, *self._backward_steps(with_weights)]))
         return Program((*steps, Step(Kind.WU, 0)), self._is_of_loss(steps))
 

@@ -12,6 +12,7 @@ import pytest
 from graph_data.prepare import prepare
 from graph_server.exchange import bounds_of
 from graph_server.ghosts import Ghosts
+from graph_server.lane_view import LaneView
 from siafu import views
 from siafu.errors import RemoteProtocolError
 from siafu.graph import NONE, TEST, TRAIN, VAL
@@ -77,8 +78,8 @@ def sent(sender: Ghosts, receiver: Ghosts, lane: Lane, step: Step, along: list[S
     """The vertices whose rows of a Scatter one server sends another, which puts each where it belongs; and how many it
     would send along all edges."""
     one, other = sender.shard, receiver.shard
-    sender.map_reads(lane, step, along[one.index])
-    places = receiver.map_reads(lane, step, along[other.index])
+    sender.map_reads(lane, step, along[one.index], LaneView(one, sender.bounds))
+    places = receiver.map_reads(lane, step, along[other.index], LaneView(other, receiver.bounds))
     table = np.append(other.vertices, other.ghosts_out if step.backward else other.ghosts_in)
     found: list[int] = []
     every = 0
