@@ -183,9 +183,10 @@ def _graph_server(
     rows_per_task = -(-max(held.values()) // config.train.intervals)
     widest = int(max(_columns(model, p, slot, degree) for p in programs.values() for slot in p.last_reader))
     tables = table_bytes(config, model, entry, programs, held)
-    of_features = bool(programs[Lane.TRAIN].constants)  # some models transform features before they gather
+    # Some models, and evaluations of bags of words, transform features before they gather.
+    gathering = [lane for lane, program in programs.items() if program.constants]
     inductive = manifest.edge_types == "inductive"  # then each lane has an aggregate of its own, which no run keeps
-    making = 0 if (aggregated and not inductive) or not of_features else _making_bytes(manifest, entry, itemsize)
+    making = 0 if (aggregated and not inductive) or not gathering else _making_bytes(manifest, entry, itemsize)
     on_server = config.servers.backend != "lambda"
     # What layer 0 is made from is gone before the first row is published, and before a pair is scored.
     at_work = tables + int(FRAGMENTATION * slots) + TEMPORARIES * threads * rows_per_task * widest * itemsize
@@ -201,14 +202,15 @@ def _graph_server(
         Part(
             GRAPH_SERVERS,
             "rows that feed the loss",
-            sum(_chosen_bytes(config, manifest, entry, x, programs, on_card) for x in programs),
+            sum(_chosen_bytes(config, manifest, entry, x, program, on_card) for x, program in programs.items()),
         ),
         Part(
             GRAPH_SERVERS,
             "layer 0's aggregate",
             sum(
-                of_features * aggregate_bytes(config, manifest, entry, lane)
-                for lane in (Lane if inductive else [Lane.EVAL])
+                aggregate_bytes(config, manifest, entry, lane)
+                for lane in (gathering if inductive else gathering[:1])
+                if inductive or len(gathering) > 1 or held[lane] == n  # else of the rows that it holds alone
             ),
         ),
         Part(GRAPH_SERVERS, "edges that training gathers along", _gathered_along_bytes(manifest, entry)),
@@ -381,12 +383,12 @@ def _chosen_bytes(
     manifest: Manifest,
     entry: PartitionEntry,
     lane: Lane,
-    programs: dict[Lane, Program],
+    program: Program,
     on_card: bool,
 ) -> int:
     """Constants of the rows that a lane holds, or that its marked stages compute on, cut out of all rows' (ADR 0039,
     0040, 0043). An inductive lane's aggregate is of these rows itself."""
-    program, among = programs[lane], _sees_training_alone(manifest, lane)
+    among = _sees_training_alone(manifest, lane)
     counted = reach.share_that_counts(manifest, config.data.split, lane)
     feeding = counted if among else reach.share_that_feeds(counted, manifest.num_edges / manifest.num_vertices)
     held = _share_held(config, manifest, lane, program, on_card)
@@ -398,7 +400,7 @@ def _chosen_bytes(
 
     total = 0.0
     if held < 1:
-        read = {slot for one in programs.values() for step in one.steps for slot in step.reads}
+        read = {slot for step in program.steps for slot in step.reads}
         total += held * nbytes(read, aggregate=not among)
     for mark, share in (("feeds_loss", feeding / held), ("judged", counted / held)):
         if views.share_that_feeds(share) == 1.0 or on_card:
@@ -506,13 +508,13 @@ def _param_servers(config: Config, weights: int) -> list[Part]:
 def _lambdas(config: Config, model: Model, manifest: Manifest, weights: int, cores: int) -> list[Part]:
     lambdas, parts, itemsize = config.lambdas, config.data.parts, np.dtype(config.model.dtype).itemsize
     count = processes(config, cores)[LAMBDAS]
-    program, edges = model.program(Lane.TRAIN), manifest.num_edges + manifest.num_vertices
-    constants = 0
-    if program.constants:
-        # Training's of some rows alone have another name than an evaluation's of all.
-        both = Lane if share_aggregated(manifest, Lane.TRAIN) < 1 else [Lane.TRAIN]
-        constants += sum(aggregate_bytes(config, manifest, e, lane) for e in manifest.partitions for lane in both)
-    if any("H0" in step.reads for step in program.steps):
+    programs, edges = {lane: model.program(lane) for lane in Lane}, manifest.num_edges + manifest.num_vertices
+    program, constants = programs[Lane.TRAIN], 0
+    gathering = [lane for lane, one in programs.items() if one.constants]
+    # Training's of some rows alone have another name than an evaluation's of all.
+    apart = gathering if share_aggregated(manifest, Lane.TRAIN) < 1 else gathering[:1]
+    constants += sum(aggregate_bytes(config, manifest, e, lane) for e in manifest.partitions for lane in apart)
+    if any("H0" in step.reads for one in programs.values() for step in one.steps):
         constants += sum(
             file.bytes for e in manifest.partitions for name, file in e.files.items() if name.startswith("features")
         )

@@ -67,36 +67,33 @@ class Gather:
             self.edges, start, stop, table, scale=scale, add_self=self.add_self, add=add, threads=self.threads
         )
 
-    def sparse(self, start: int, stop: int, base: SparseRows) -> Rows:
-        """The same of sparse rows, without s: sparse if the result is sparse enough."""
-        block = self._block(start, stop, base)
+    def sparse(self, base: SparseRows, only: Array | None = None) -> Rows:
+        """The same of sparse rows, without s: sparse if the result is sparse enough. ``only``: of these rows; None: of
+        all."""
+        block = self._matrix(base)
+        block = block if only is None else block[only]
         product = csr.multiply_both(block.indptr, block.indices, block.data, base)
         is_sparse = len(product.data) <= SPARSE_BELOW * len(product) * product.width
         return product if is_sparse else np.asarray(product.dense())
 
-    def _block(self, start: int, stop: int, base: SparseRows) -> Any:
-        """Rows of the matrix that the class stands for, with a value per edge: CSR
-        ``[stop - start, inner + ghosts]``."""
+    def _matrix(self, base: SparseRows) -> Any:
+        """The matrix that the class stands for, with a value per edge: CSR ``[inner, inner + ghosts]``."""
         import scipy.sparse as sp  # a tenth of a second that a run on dense features does without
 
-        indptr = np.asarray(self.edges.indptr[start : stop + 1])
-        first, last = indptr[0], indptr[-1]
-        column, count = np.asarray(self.edges.indices[first:last]), np.diff(indptr)
-        dtype = base.dtype
-        value = np.ones(len(column), dtype)
+        indptr, column = np.asarray(self.edges.indptr), np.asarray(self.edges.indices)
+        n, value = len(indptr) - 1, np.ones(len(column), base.dtype)
         if self.edges.weight is not None:
-            value *= self.edges.weight[first:last]
+            value *= self.edges.weight
         if self.source_scale is not None:
             value *= self.source_scale[column]
         if self.target_scale is not None:
-            value *= np.repeat(self.target_scale[start:stop], count)
-        block = sp.csr_array((value, column, indptr - first), shape=(stop - start, len(base)))
+            value *= np.repeat(self.target_scale, np.diff(indptr))
+        matrix = sp.csr_array((value, column, indptr), shape=(n, len(base)))
         if not self.add_self:
-            return block
+            return matrix
         assert self.source_scale is not None
-        own = self.source_scale[start:stop] ** 2
-        rows = np.arange(stop - start)
-        return block + sp.csr_array((own, rows + start, np.append(rows, stop - start)), shape=block.shape)
+        rows = np.arange(n)
+        return matrix + sp.csr_array((self.source_scale[:n] ** 2, rows, np.append(rows, n)), shape=matrix.shape)
 
     def _dtype(self, table: Table) -> npt.DTypeLike:
         return np.float64 if table.dtype == "float64" else np.float32

@@ -99,24 +99,24 @@ def constants_of(
     seen: Mapping[Lane, LaneView],
     programs: Mapping[Lane, Program],
     aggregates: Mapping[Lane, Rows],
-    of_features: str,
+    of_features: Mapping[Lane, str],
     storage: str,
 ) -> dict[Lane, list[dict[str, Rows]]]:
     """What any program reads of a shard and never changes, cut into intervals, for the lanes that are ``seen``.
 
-    aggregates: layer 0's, of the rows that each sees, ``[n, F]``; of_features: their slot, or "". storage: dtype of
-    rows that are gathered.
+    aggregates: layer 0's, of the rows that each sees, ``[n, F]``; of_features: their slots, in the lanes that have one.
+    storage: dtype of rows that are gathered.
     """
     H: Rows = shard.features
     if isinstance(H, np.ndarray) and H.dtype == np.float32 and storage == "bfloat16":
         H = kernels.to_bfloat16(H)
     whole: dict[str, Rows] = {"H0": H, "vertex": shard.vertices, "label": shard.labels, "train": split == TRAIN}
-    read = {slot for program in programs.values() for step in program.steps for slot in step.reads}
     made: dict[Lane, list[dict[str, Rows]]] = {}
     for lane, view in seen.items():
+        read = {slot for step in programs[lane].steps for slot in step.reads}
         rows = {slot: view.take(values) for slot, values in whole.items() if slot in read}
-        if of_features in read:
-            rows[of_features] = aggregates[lane]
+        if lane in of_features:
+            rows[of_features[lane]] = aggregates[lane]
         if "vertex" in rows:
             rows["vertex"] = np.asarray(rows["vertex"], np.int64)
         made[lane] = [{slot: values[start:stop] for slot, values in rows.items()} for start, stop in view.bounds]

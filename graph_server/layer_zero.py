@@ -15,12 +15,16 @@ import mmap
 import os
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from graph_server.aggregate import Gather
+from graph_server.lane_view import LaneView
+from graph_server.operators.linear import Linear
+from graph_server.operators.table import OperatorTable
 from siafu import kernels, ops
 from siafu.errors import DatasetError
 from siafu.kernels import Table
@@ -28,6 +32,7 @@ from siafu.npy import mapped
 from siafu.ops import BFLOAT16
 from siafu.shards import AGGREGATE
 from siafu.sparse import Array, Rows, SparseRows, stack
+from siafu.tasks import Lane
 from siafu.verified import Verified, checksum, compare
 
 logger = logging.getLogger(__name__)
@@ -159,6 +164,32 @@ def _allocate(descriptor: int) -> None:
         os.posix_fallocate(descriptor, 0, os.fstat(descriptor).st_size)
 
 
+def aggregates(
+    operators: OperatorTable,
+    lanes: Collection[Lane],
+    seen: Mapping[Lane, LaneView],
+    features: Rows,
+    ghosts: Rows | None,
+    kept: Kept,
+    dtype: np.dtype[np.generic],
+) -> dict[Lane, Rows]:
+    """By lane that has one, of the rows that its operators see; of bags of words that no other lane gathers, of those
+    alone that it will see, as ``seen`` says."""
+    made: dict[Lane, Rows] = {}
+    for lane in lanes:
+        if operators.one_view and made:  # one aggregate for both
+            made[lane] = next(iter(made.values()))
+            continue
+        operator, view = operators.made[lane, "linear", False], operators.seen[lane]
+        assert isinstance(operator, Linear)
+        mine = (
+            kept if operators.one_view else replace(kept, folder=None, shape=(len(view.shard.vertices), kept.shape[1]))
+        )
+        only = seen[lane].rows if len(lanes) == 1 and view.rows is None else None
+        made[lane] = aggregate(operator.gathers[False], features, ghosts, mine, dtype, view.rows, only)
+    return made
+
+
 def aggregate(
     gather: Gather,
     features: Rows,
@@ -166,11 +197,12 @@ def aggregate(
     kept: Kept,
     dtype: np.dtype[np.generic],
     rows_of: Array | None = None,
+    only: Array | None = None,
 ) -> Rows:
     """A X for features X of inner vertices ``[n, F]`` and of ghosts ``[g, F]``; computed
     in ``dtype``, stored in ``kept``'s. ``rows_of``: the inner vertices that ``gather`` is of; None: all.
 
-    Sparse features give sparse rows if they stay sparse, and are not kept.
+    Sparse features give sparse rows if they stay sparse, and are not kept; ``only``: these rows of theirs, if any.
     """
     if isinstance(features, SparseRows):
         features = features if rows_of is None else ops.take(features, rows_of)
@@ -179,7 +211,7 @@ def aggregate(
         base: Rows = features.astype(dtype)
         base = base if ghosts is None else stack([base, ghosts.astype(dtype)])
         assert isinstance(base, SparseRows)
-        return gather.sparse(0, len(features), base)
+        return gather.sparse(base, only)
     rows, draft = kept.begin()
     try:
         _aggregate_columns(gather, features, rows_of, ghosts, rows, dtype)

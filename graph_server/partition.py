@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,9 +26,8 @@ from graph_server.exchange import bounds_of
 from graph_server.ghosts import Ghosts, counts
 from graph_server.interval_rows import IntervalRows, constants_of
 from graph_server.lambdas.step_times import Timesheet, name_of
-from graph_server.layer_zero import Kept, aggregate
+from graph_server.layer_zero import Kept, aggregates
 from graph_server.ledger import Ledger
-from graph_server.operators.linear import Linear
 from graph_server.operators.pairs import Pairs
 from graph_server.operators.table import OfLoss, OperatorTable
 from graph_server.param_servers import ParamServers
@@ -89,7 +87,7 @@ class Partition:
         self.storage = "bfloat16" if config.model.rows == "bfloat16" else self.dtype.name
         self.stored = BFLOAT16 if self.storage == "bfloat16" else self.dtype
         self.kept = kept or Kept.of(None, "", "", shard.features.shape, self.stored)
-        self.of_features = _gather_of_features(self.programs)
+        self.of_features = _gathers_of_features({lane: self.programs[lane] for lane in self.lanes})
         # All mutable state:
         self._operators = OperatorTable(
             config, model, shard, self.bounds, edge_types, self.programs, self.lanes, num_threads
@@ -97,7 +95,7 @@ class Partition:
         self._aggregates: dict[Lane, Rows] = {}  # layer 0's, until it is cut up
         if self.of_features and self._operators.one_view and not isinstance(shard.features, SparseRows):
             known = self.kept.load()
-            self._aggregates = {} if known is None else dict.fromkeys(Lane, known)
+            self._aggregates = {} if known is None else dict.fromkeys(self.of_features, known)
         wants_features = bool(self.of_features) and not self._aggregates
         self.ghosts = Ghosts(shard, self.intervals, self.bounds, self.split, wants_features=wants_features)
         self.ledger = Ledger(self.index, self.intervals, config.servers.param_servers)
@@ -233,34 +231,20 @@ class Partition:
 
     def _ready(self) -> list[Action]:
         """The features of every ghost that are wanted are here: layer 0 can be aggregated."""
-        features = self.shard.features
-
-        def aggregates() -> dict[Lane, Rows]:
-            if self._aggregates or not self.of_features:
-                return self._aggregates
-            ghosts = self.ghosts.take_features()
-            made: dict[Lane, Rows] = {}
-            for lane in self.lanes:
-                if self._operators.one_view and made:
-                    made[lane] = made[Lane.TRAIN]
-                    continue
-                seen, kept = self._operators.seen[lane], self.kept
-                operator = self._operators.made[lane, "linear", False]
-                assert isinstance(operator, Linear)
-                if not self._operators.one_view:
-                    kept = replace(kept, folder=None, shape=(len(seen.shard.vertices), kept.shape[1]))
-                made[lane] = aggregate(operator.gathers[False], features, ghosts, kept, self.dtype, seen.rows)
-            return made
+        operators, counts_of = self._operators, self.ghosts.counts
 
         def prepared() -> tuple[dict[Lane, list[dict[str, Rows]]], dict[Lane, OfLoss]]:
-            made, seen, of_loss = aggregates(), dict(self._operators.seen), {}
-            for lane in self.lanes:
-                found = self._operators.of_loss(lane, self.ghosts.counts(lane))
-                if found is not None:
-                    of_loss[lane] = found
-                    if found.seen is not seen[lane] and made:
-                        made[lane] = found.seen.take(made[lane])
-                    seen[lane] = found.seen
+            found = {lane: operators.of_loss(lane, counts_of(lane)) for lane in self.lanes}
+            of_loss = {lane: of for lane, of in found.items() if of is not None}
+            seen = {**operators.seen, **{lane: of.seen for lane, of in of_loss.items()}}
+            made = self._aggregates
+            if self.of_features and not made:
+                ghosts, features = self.ghosts.take_features(), self.shard.features
+                made = aggregates(operators, self.of_features, seen, features, ghosts, self.kept, self.dtype)
+            made = {
+                lane: rows if len(rows) == len(seen[lane].shard.vertices) else seen[lane].take(rows)
+                for lane, rows in made.items()
+            }
             split, programs = self.split, self.programs
             return constants_of(self.shard, split, seen, programs, made, self.of_features, self.storage), of_loss
 
@@ -539,7 +523,7 @@ class Partition:
         # What a worker keeps has one name in both lanes, where both hold all rows: an aggregate along other edges is
         # sent each time.
         clashes = not self._operators.one_view and Lane.TRAIN not in self.rows.narrow
-        differs = self.of_features if task.lane is Lane.EVAL and clashes else None
+        differs = self.of_features.get(task.lane) if task.lane is Lane.EVAL and clashes else None
         fixed = tuple(slot for slot in step.reads if slot in constants and slot != differs)
         subset = self.rows.subset(task.lane, step)
         tensor_task = TensorTask(task, step, self._priority(task), server, wanted, fixed, subset)
@@ -583,7 +567,12 @@ class Partition:
         ]
 
 
-def _gather_of_features(programs: Mapping[Lane, Program]) -> str:
-    """The slot of layer 0's aggregate, or "": some models transform the features before they gather."""
-    found = [step for step in programs[Lane.TRAIN].steps if step.kind is Kind.GA and step.gathers == FEATURES]
-    return found[0].writes[0] if found else ""
+def _gathers_of_features(programs: Mapping[Lane, Program]) -> dict[Lane, str]:
+    """The slots of layer 0's aggregates: some models, and evaluations of bags of words, transform features before they
+    gather."""
+    return {
+        lane: step.writes[0]
+        for lane, program in programs.items()
+        for step in program.steps
+        if step.kind is Kind.GA and step.gathers == FEATURES
+    }

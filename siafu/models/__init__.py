@@ -101,6 +101,7 @@ class ModelSpec:
     num_edge_types: int = 1
     negatives: int = 1  # links: false training edges to draw from, per training edge
     apply_edge: Literal["server", "lambda"] = "server"  # where coefficients of edges are computed
+    sparse_features: bool = False  # bags of words: of their sums over edges many more values are not zero
     write: str = ""  # a slot that evaluation writes too, if a stage has it on its way (siafu predict)
 
     @classmethod
@@ -155,6 +156,7 @@ class ModelSpec:
             negatives=negatives,
             num_edge_types=graph.num_edge_types if graph.edge_types == "relations" else 1,
             apply_edge="lambda" if config.lambdas.apply_edge == "lambda" else "server",
+            sparse_features=graph.sparse_features,
             write=config.run.write,
         )
 

@@ -16,6 +16,11 @@ Gather is linear, so a layer whose output is narrower than its input is transfor
     narrow layer l    SC publishes T_l,   GA: Z_l = A T_l + S_l,   P_l = Z_l + b,     T_l = H_l W,  S_l = H_l W_own
     backward          SC' publishes dZ_l, GA': dH_l = Aᵀ dZ_l + dP_l W_ownᵀ; narrow: dT_l = Aᵀ dZ_l, dS_l = dZ_l = dP_l
 
+Of bags of words, A H_0 has many times the values that H_0 has. Evaluations, which drop nothing and take no gradient,
+therefore transform features before they gather:
+
+    evaluation       SC publishes T_0,   GA: Y_0 = A T_0 + S_0,   P_0 = Y_0 + b,     T_0 = H_0 W,  S_0 = H_0 W_own
+
 A stage is the tensor work of a layer, behind its Gather. The weights of a narrow layer belong to the
 stage before, its bias to its own. With jumping knowledge all layers are hidden, and the last stage has a
 dense layer behind: logits = J W + b.
@@ -23,16 +28,18 @@ dense layer behind: logits = J W + b.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from siafu import ops as numpy_ops
-from siafu.models import Arrays, ModelSpec, SlotRows, TensorOps, jump
+from siafu.models import Arrays, ModelSpec, Output, SlotRows, TensorOps, jump
 from siafu.models.dense import Activation, Dense, first_weight
 from siafu.models.staged import Dropout, Gathered, Stage, Staged
 from siafu.sparse import Array
-from siafu.tasks import Lane
+from siafu.tasks import Lane, Step
 
 
 class Term(NamedTuple):
@@ -84,6 +91,26 @@ class Layered(Staged):
     def graph(self) -> list[Stage | Gathered]:
         return [node for layer in range(self.num_layers) for node in (self.gathered(layer), self._stage(layer))]
 
+    def evaluation_graph(self) -> list[Stage | Gathered]:
+        if not self.words_first:
+            return self.nodes
+        _, first, *following = self.nodes
+        assert isinstance(first, Stage)
+        own = tuple(slot for slot, _ in self._products(0)[1:])
+        return [
+            Stage(0, ("H0",), ("T0", *own)),
+            Gathered("Y0", of="T0", own=own),
+            replace(first, reads=("Y0", *(slot for slot in first.reads if slot not in self.reads(0))), drops={}),
+            *following,
+        ]
+
+    @property
+    def words_first(self) -> bool:
+        """Whether evaluations transform features before they gather."""
+        fan_in, fan_out = self.shape(0)
+        transforms = self.spec.sparse_features and self.spec.narrow and self.num_layers > 1 and fan_out < fan_in
+        return transforms and all(term.weight for term in self.terms_of(0))
+
     def gathered(self, layer: int) -> Gathered:
         if not self.is_narrow(layer):
             return Gathered(f"Z{layer}", of=f"H{layer}")
@@ -118,8 +145,9 @@ class Layered(Staged):
 
     def _transforms(self, layer: int) -> list[tuple[str, str]]:
         """Slots that a narrow layer's rows become before they are gathered, and by which weight."""
-        if not self.is_narrow(layer):
-            return []
+        return self._products(layer) if self.is_narrow(layer) else []
+
+    def _products(self, layer: int) -> list[tuple[str, str]]:
         gathered = next(term.weight for term in self.terms if term.slot == "Z")
         own = self._own_weight(layer)
         return [(f"T{layer}", f"{layer}.{gathered}"), *([(f"S{layer}", f"{layer}.{own}")] if own else [])]
@@ -129,14 +157,14 @@ class Layered(Staged):
         return super()._extra(stage, lane) if drops else ()
 
     def inside(self, stage: Stage) -> tuple[str, ...]:
-        return (f"H{stage.number + 1}",)
+        return () if "T0" in stage.writes else (f"H{stage.number + 1}",)
 
     def widths_of(self) -> dict[str, int]:
         widths = {self.logits: self.spec.num_classes}
         for layer in range(self.num_layers):
             fan_in, fan_out = self.shape(layer)
             widths |= {f"Z{layer}": fan_out if self.is_narrow(layer) else fan_in, f"H{layer}": fan_in}
-            widths |= dict.fromkeys((f"T{layer}", f"S{layer}", *self.saves(layer)), fan_out)
+            widths |= dict.fromkeys((f"T{layer}", f"S{layer}", f"Y{layer}", *self.saves(layer)), fan_out)
         return widths
 
     # --- weights --------------------------------------------------------------------------------------------------
@@ -170,6 +198,11 @@ class Layered(Staged):
         return layer == self.num_layers - 1 and not self.jumps
 
     # --- stages ---------------------------------------------------------------------------------------------------
+
+    def run(self, step: Step, rows: Mapping[str, Any], weights: Arrays, *, epoch: int, lane: Lane) -> Output:
+        if "T0" in step.writes:
+            return Output({slot: self.ops.matmul(rows["H0"], weights[weight]) for slot, weight in self._products(0)})
+        return super().run(step, rows, weights, epoch=epoch, lane=lane)
 
     def forward(
         self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout
@@ -218,8 +251,9 @@ class Layered(Staged):
     def combine(self, layer: int, rows: SlotRows, weights: Arrays) -> Array:
         """P_l, a fresh array."""
         P: Array | None = None
-        if self.is_narrow(layer):
-            P = np.array(rows[f"Z{layer}"])
+        summed = f"Z{layer}" if self.is_narrow(layer) else f"Y{layer}"
+        if self.is_narrow(layer) or summed in rows:
+            P = np.array(rows[summed])
         else:
             for slot, weight in self.terms_of(layer):
                 X = rows[f"{slot}{layer}"]

@@ -74,6 +74,7 @@ class Staged:
         self.spec, self.ops = spec, ops
         self.dtype = np.dtype(spec.dtype)
         self.nodes = self.graph()
+        self.evaluated = self.evaluation_graph()
         self.stages = {node.number: node for node in self.nodes if isinstance(node, Stage)}
         self.last = max(self.stages)
         # Where edges are predicted the loss comes behind the last stage (siafu.models.link_prediction).
@@ -82,7 +83,11 @@ class Staged:
         for node in gathers:  # else the constant would be another than the model asked for
             plain = not node.own and node.factor == 1.0 and node.operator == "linear"
             assert node.of != FEATURES or plain, f"{node.slot}: of the features the plain sum alone is gathered"
-        self._layers = {node.slot: number for number, node in enumerate(gathers)}
+        self._layers = {
+            node.slot: number
+            for nodes in (self.nodes, self.evaluated)
+            for number, node in enumerate(node for node in nodes if isinstance(node, Gathered))
+        }
         # nobody's gradient is taken
         self._constants = {FEATURES, *(node.slot for node in gathers if node.of == FEATURES)}
         self._widths = {**self.widths_of(), FEATURES: spec.in_features}
@@ -93,6 +98,10 @@ class Staged:
     def graph(self) -> list[Stage | Gathered]:
         """The model, in the order of a forward pass."""
         raise NotImplementedError
+
+    def evaluation_graph(self) -> list[Stage | Gathered]:
+        """What evaluations compute: the model, in an order that may suit where nobody takes a gradient or drops."""
+        return self.nodes
 
     def widths_of(self) -> dict[str, int]:
         """Columns of every slot that a Stage or a Gathered writes."""
@@ -152,7 +161,7 @@ class Staged:
     def _program(self, lane: Lane) -> Program:
         with_weights = {self.stage(name) for name in self.parameters()}
         forward, published = [], {FEATURES}
-        for node in self.nodes:
+        for node in self.nodes if lane is Lane.TRAIN else self.evaluated:
             if isinstance(node, Stage):
                 forward.append(self._apply(node, lane, node.number in with_weights))
                 continue
@@ -212,7 +221,8 @@ class Staged:
         return () if self.spec.rematerialise else stage.keeps
 
     def _scatter(self, node: Gathered) -> Step:
-        layer = self._layer(node) - (len(self._constants) > 1)  # that of the stage before, as Dorylus numbers them
+        # That of the stage before, as Dorylus numbers them; an evaluation may have a first stage that training has not.
+        layer = max(0, self._layer(node) - (len(self._constants) > 1))
         return Step(Kind.SC, layer, (node.of,), publishes=node.of, operator=node.operator)
 
     def _gather(self, node: Gathered, lane: Lane) -> list[Step]:
@@ -276,8 +286,11 @@ class Staged:
             )
 
         stages = {step.layer for step in steps if feeds(step)}
-        tensor = (Kind.AV, Kind.AV_B)
-        return [replace(s, feeds_loss=True) if s.kind in tensor and s.layer in stages else s for s in steps]
+
+        def marked(step: Step) -> bool:
+            return step.layer in stages if step.kind is Kind.AV_B else feeds(step)
+
+        return [replace(step, feeds_loss=True) if marked(step) else step for step in steps]
 
     def _judged(self, steps: list[Step]) -> list[Step]:
         """Marks what an evaluation makes of judged vertices alone, where nobody wants the rows of all."""

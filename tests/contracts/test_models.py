@@ -303,10 +303,12 @@ def check_gradients(
         assert (gradients[parameter] * direction).sum() == pytest.approx(expected, rel=1e-6, abs=1e-8), parameter
 
 
-def test_evaluation_ends_with_the_logits_of_every_vertex(case):
+@pytest.mark.parametrize("words", [False, True], ids=["dense", "words"])
+def test_evaluation_ends_with_the_logits_of_every_vertex(case, words):
     graph, spec = case
     weights = weights_of(spec)
-    epoch = Epoch(graph, spec, weights, lane=Lane.EVAL)
+    given = with_sparse_features(graph) if words else graph
+    epoch = Epoch(given, replace(spec, sparse_features=words), weights, lane=Lane.EVAL)
     (slot,) = epoch.program.steps[-1].writes
     logits = np.concatenate([rows[slot] for rows in epoch.rows])
     np.testing.assert_allclose(logits, reference.predict(graph, spec, weights), rtol=0, atol=1e-12)
@@ -564,6 +566,31 @@ def test_sage_program_with_everything_spelled_out():
     """
     spec = ModelSpec("sage", 7, 4, 9, widths=(8, 8), dropout=0.5, norm="layer", fuse=False, rematerialise=False)
     assert written_out(build(spec).program(Lane.TRAIN)) == tidied(table)
+
+
+def test_evaluations_of_words_transform_them_before_they_gather():
+    table = """
+        AV0   H0                -> T0 S0
+        SC0   T0                            publishes T0
+        GA0   S0                -> Y0       gathers T0
+        AV0   Y0                -> T1 S1
+        SC0   T1                            publishes T1
+        GA1   S1                -> Z1       gathers T1
+        AV1   Z1                -> H2
+    """
+    spec = ModelSpec("sage", 70, 4, 9, sparse_features=True)
+    model = build(spec)
+    assert written_out(model.program(Lane.EVAL)) == tidied(table)
+    marks = [(step.feeds_loss, step.judged) for step in model.program(Lane.EVAL).steps if step.kind is Kind.AV]
+    assert marks == [(False, False), (True, False), (False, True)]
+    assert model.program(Lane.TRAIN) == build(replace(spec, sparse_features=False)).program(Lane.TRAIN)
+
+
+@pytest.mark.parametrize("options", [{"widths": ()}, {"widths": (70,)}, {"narrow": False}])
+def test_others_of_words_gather_them_first(options):
+    """Those of one layer, of features that are not transformed to fewer columns, and where nobody wants it."""
+    spec = ModelSpec("gcn", 70, 4, 9, sparse_features=True, **options)
+    assert build(spec).program(Lane.EVAL) == build(replace(spec, sparse_features=False)).program(Lane.EVAL)
 
 
 def test_gcnii_program_in_which_what_every_layer_reads_travels_once():

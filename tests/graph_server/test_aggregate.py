@@ -138,8 +138,11 @@ def test_sparse_rows_give_what_dense_ones_give(aggregation: Aggregation, parts: 
         base = H[base_vertices(shard, backward=False)]
         expected = gathered(shard, aggregation, base, backward=False)
         gather = Gather(shard, aggregation, backward=False, dtype=np.float64)
-        for dense_rows, (start, stop) in zip(expected, bounds_of(len(shard.vertices), K), strict=True):
-            rows = gather.sparse(start, stop, sparse(base))
+        chosen = [
+            (np.arange(*bounds), rows) for bounds, rows in zip(bounds_of(len(shard.vertices), K), expected, strict=True)
+        ]
+        for only, dense_rows in [*chosen, (None, np.concatenate(expected))]:
+            rows = gather.sparse(sparse(base), only)
             share = np.count_nonzero(dense_rows) / max(dense_rows.size, 1)
             assert isinstance(rows, SparseRows) == (share <= SPARSE_BELOW)
             if isinstance(rows, SparseRows):

@@ -764,7 +764,7 @@ def test_layer_0_is_aggregated_once_for_both_lanes(fleet: Build, monkeypatch: py
         made.append(gather)
         return layer_zero.aggregate(gather, *rest)
 
-    monkeypatch.setattr("graph_server.partition.aggregate", aggregate)
+    monkeypatch.setattr("graph_server.layer_zero.aggregate", aggregate)
     run = fleet({"train.epochs": 2})
     run.train()
     assert run.partitions[0].evaluated.after(-1) is not None
