@@ -16,8 +16,11 @@ from __future__ import annotations
 
 import math
 
+from siafu import models, views
 from siafu.config import Config
+from siafu.models import ModelSpec
 from siafu.shards import Manifest, PartitionEntry
+from siafu.tasks import Lane
 
 MOST = 16
 VALUES, LEAST_VALUES = 1 << 22, 1 << 20
@@ -33,7 +36,9 @@ def of(config: Config, manifest: Manifest) -> int:
     if in_lambdas and not config.lambdas.place.same_machine:
         return min(MOST, smallest)
     widths = list(config.model.widths)
-    largest = max(_first_values(manifest, entry) + entry.vertices * sum(widths) for entry in manifest.partitions)
+    largest = max(
+        _first_values(config, manifest, entry) + entry.vertices * sum(widths) for entry in manifest.partitions
+    )
     values = largest / (1 + len(widths))
     wanted = math.ceil(values / VALUES)
     if in_lambdas:
@@ -41,9 +46,18 @@ def of(config: Config, manifest: Manifest) -> int:
     return max(1, min(MOST, smallest, wanted))
 
 
-def _first_values(manifest: Manifest, entry: PartitionEntry) -> float:
-    """Of a partition's gathered features: a sparse row's are those of all its neighbours, at most."""
+def _first_values(config: Config, manifest: Manifest, entry: PartitionEntry) -> float:
+    """Of a partition's features, as tasks read them, in the lane that reads most: sparse rows of a sum are those of all
+    neighbours, at most; but training may read few of these, and evaluations rows as they are (ADR 0043, 0044)."""
+    dense = entry.vertices * manifest.num_features
     if not manifest.sparse_features:
-        return entry.vertices * manifest.num_features
-    stored = entry.files["features_indices.npy"].bytes / 4
-    return min(entry.vertices * manifest.num_features, stored * (1 + entry.in_edges / max(1, entry.vertices)))
+        return dense
+    stored, degree = entry.files["features_indices.npy"].bytes / 4, entry.in_edges / max(1, entry.vertices)
+    gathered = min(dense, stored * (1 + degree))
+    model = models.kept(ModelSpec.of(config, manifest))
+    if model.program(Lane.EVAL).constants:
+        return gathered
+    if not model.program(Lane.TRAIN).of_loss:
+        return gathered
+    trains = manifest.splits[config.data.split].train / max(1, manifest.num_vertices)
+    return max(stored, views.share_that_feeds(min(1.0, trains * (1 + degree))) * gathered)

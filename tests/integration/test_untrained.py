@@ -16,9 +16,10 @@ from siafu.config import Config
 from siafu.metrics import counts, scores
 from siafu.shards import ShardSet
 from siafu.sparse import Array
+from siafu.tasks import Lane
 from tests import reference
 from tests.fleet import Faults, Fleet
-from tests.toy_graphs import random_graph
+from tests.toy_graphs import random_graph, with_sparse_features
 
 GRAPH = random_graph(1)
 SETTINGS: dict[str, Any] = {
@@ -55,13 +56,16 @@ class Writing(Fleet):
         return np.stack([self.rows[vertex] for vertex in range(GRAPH.num_vertices)])
 
 
-def shards_of(folder: Path, parts: int) -> ShardSet:
-    return prepare(GRAPH, folder, parts=parts, partitioner="random", directed=True)
+def shards_of(folder: Path, parts: int, words: bool = False) -> ShardSet:
+    graph = with_sparse_features(GRAPH) if words else GRAPH
+    return prepare(graph, folder, parts=parts, partitioner="random", directed=True)
 
 
-def untrained(folder: Path, parts: int, seed: int, faults: Faults | None = None, **settings: Any) -> Writing:
+def untrained(
+    folder: Path, parts: int, seed: int, faults: Faults | None = None, words: bool = False, **settings: Any
+) -> Writing:
     config = Config().replace({**SETTINGS, "data.parts": parts, **settings})
-    fleet = Writing(config, shards_of(folder, parts), seed, faults)
+    fleet = Writing(config, shards_of(folder, parts, words), seed, faults)
     fleet.train()
     return fleet
 
@@ -103,8 +107,11 @@ def test_faults_change_no_bit(tmp_path: Path, seed: int) -> None:
     np.testing.assert_array_equal(calm.written(), wild.written())
 
 
-def test_a_hidden_layers_rows_are_written_though_no_step_reads_them(tmp_path: Path) -> None:
-    fleet = untrained(tmp_path / "shards", 2, 3, **{"run.write": "H1", "servers.backend": "cpu"})
+@pytest.mark.parametrize("words", [False, True], ids=["dense", "words"])
+@pytest.mark.parametrize("backend", ["cpu", "lambda"])
+def test_a_hidden_layers_rows_are_written_though_no_step_reads_them(tmp_path: Path, backend: str, words: bool) -> None:
+    fleet = untrained(tmp_path / "shards", 2, 3, words=words, **{"run.write": "H1", "servers.backend": backend})
+    assert any(step.writes == ("T0",) for step in fleet.partitions[0].programs[Lane.EVAL].steps) == words
     W = models.build(fleet.spec).init()
     logits = reference.propagation(GRAPH, "gcn") @ fleet.written() @ W["1.weight"] + W["1.bias"]
     expected = reference.predict(GRAPH, fleet.spec, W)
