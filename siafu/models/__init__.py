@@ -42,6 +42,10 @@ SlotRows = Mapping[str, Rows]  # by the names of slots
 #: What makes any model one that predicts edges.
 LINKS = "siafu.models.link_prediction:Links"
 
+#: Of bags of words, as they are gathered: evaluations of fewer gain less than the two steps more of an epoch cost
+#: (ADR 0044: dblp 9.3 and 10.7 ms an epoch; coauthor_cs 28 and 16).
+LEAST_WORDS = 1 << 20
+
 #: Fields of ModelSpec that some models have and others do not: those say so when they are given.
 OPTIONS = (
     "activation",
@@ -101,7 +105,7 @@ class ModelSpec:
     num_edge_types: int = 1
     negatives: int = 1  # links: false training edges to draw from, per training edge
     apply_edge: Literal["server", "lambda"] = "server"  # where coefficients of edges are computed
-    sparse_features: bool = False  # bags of words: of their sums over edges many more values are not zero
+    words_first: bool = False  # evaluations transform features, which are bags of words, before they gather (ADR 0044)
     write: str = ""  # a slot that evaluation writes too, if a stage has it on its way (siafu predict)
 
     @classmethod
@@ -156,7 +160,7 @@ class ModelSpec:
             negatives=negatives,
             num_edge_types=graph.num_edge_types if graph.edge_types == "relations" else 1,
             apply_edge="lambda" if config.lambdas.apply_edge == "lambda" else "server",
-            sparse_features=graph.sparse_features,
+            words_first=graph.sparse_features and _gathered_words(graph) >= LEAST_WORDS,
             write=config.run.write,
         )
 
@@ -176,6 +180,13 @@ class ModelSpec:
         """(F_in, F_out) of a layer."""
         sizes = (self.in_features, *self.widths, self.num_classes)
         return sizes[layer], sizes[layer + 1]
+
+
+def _gathered_words(graph: Manifest) -> float:
+    """Stored values of layer 0's aggregate of bags of words, at most."""
+    files = [entry.files.get("features_indices.npy") for entry in graph.partitions]
+    edges = sum(entry.in_edges for entry in graph.partitions)
+    return sum(file.bytes // 4 for file in files if file) * (1 + edges / max(1, graph.num_vertices))
 
 
 def _check_outputs(outputs: int, graph: Manifest, split: int) -> None:

@@ -108,7 +108,7 @@ class Layered(Staged):
     def words_first(self) -> bool:
         """Whether evaluations transform features before they gather."""
         fan_in, fan_out = self.shape(0)
-        transforms = self.spec.sparse_features and self.spec.narrow and self.num_layers > 1 and fan_out < fan_in
+        transforms = self.spec.words_first and self.spec.narrow and self.num_layers > 1 and fan_out < fan_in
         return transforms and all(term.weight for term in self.terms_of(0))
 
     def gathered(self, layer: int) -> Gathered:

@@ -308,7 +308,7 @@ def test_evaluation_ends_with_the_logits_of_every_vertex(case, words):
     graph, spec = case
     weights = weights_of(spec)
     given = with_sparse_features(graph) if words else graph
-    epoch = Epoch(given, replace(spec, sparse_features=words), weights, lane=Lane.EVAL)
+    epoch = Epoch(given, replace(spec, words_first=words), weights, lane=Lane.EVAL)
     (slot,) = epoch.program.steps[-1].writes
     logits = np.concatenate([rows[slot] for rows in epoch.rows])
     np.testing.assert_allclose(logits, reference.predict(graph, spec, weights), rtol=0, atol=1e-12)
@@ -578,19 +578,19 @@ def test_evaluations_of_words_transform_them_before_they_gather():
         GA1   S1                -> Z1       gathers T1
         AV1   Z1                -> H2
     """
-    spec = ModelSpec("sage", 70, 4, 9, sparse_features=True)
+    spec = ModelSpec("sage", 70, 4, 9, words_first=True)
     model = build(spec)
     assert written_out(model.program(Lane.EVAL)) == tidied(table)
     marks = [(step.feeds_loss, step.judged) for step in model.program(Lane.EVAL).steps if step.kind is Kind.AV]
     assert marks == [(False, False), (True, False), (False, True)]
-    assert model.program(Lane.TRAIN) == build(replace(spec, sparse_features=False)).program(Lane.TRAIN)
+    assert model.program(Lane.TRAIN) == build(replace(spec, words_first=False)).program(Lane.TRAIN)
 
 
 @pytest.mark.parametrize("options", [{"widths": ()}, {"widths": (70,)}, {"narrow": False}])
 def test_others_of_words_gather_them_first(options):
     """Those of one layer, of features that are not transformed to fewer columns, and where nobody wants it."""
-    spec = ModelSpec("gcn", 70, 4, 9, sparse_features=True, **options)
-    assert build(spec).program(Lane.EVAL) == build(replace(spec, sparse_features=False)).program(Lane.EVAL)
+    spec = ModelSpec("gcn", 70, 4, 9, words_first=True, **options)
+    assert build(spec).program(Lane.EVAL) == build(replace(spec, words_first=False)).program(Lane.EVAL)
 
 
 def test_gcnii_program_in_which_what_every_layer_reads_travels_once():
