@@ -34,6 +34,7 @@ def test_a_preset_is_a_model_that_can_be_and_names_its_source(model: str, graph:
             splits=(size,),
             num_edge_types=1,
             edge_types="none",
+            sparse_features=False,
         )
         assert build(ModelSpec.of(config, manifest)).init()  # type: ignore[arg-type]
 
