@@ -264,8 +264,7 @@ def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, l
 
 def share_stored(manifest: Manifest, entry: PartitionEntry) -> float:
     """Of the values of a bag of words, those that are not zero."""
-    file = entry.files.get("features_indices.npy")
-    return (file.bytes // 4 if file else 0) / max(1, entry.vertices * manifest.num_features)
+    return entry.words / max(1, entry.vertices * manifest.num_features)
 
 
 def aggregate_entries(manifest: Manifest, entry: PartitionEntry, lane: Lane) -> int | None:
@@ -512,8 +511,11 @@ def _lambdas(config: Config, model: Model, manifest: Manifest, weights: int, cor
     program, constants = programs[Lane.TRAIN], 0
     gathering = [lane for lane, one in programs.items() if one.constants]
     # Training's of some rows alone have another name than an evaluation's of all.
+    inductive = manifest.edge_types == "inductive"
     apart = gathering if share_aggregated(manifest, Lane.TRAIN) < 1 else gathering[:1]
-    constants += sum(aggregate_bytes(config, manifest, e, lane) for e in manifest.partitions for lane in apart)
+    alone = len(gathering) == 1 and not inductive  # else evaluations keep that of all rows
+    held = _share_held(config, manifest, Lane.TRAIN, program, on_card=False) if alone else 1.0
+    constants += sum(int(held * aggregate_bytes(config, manifest, e, x)) for e in manifest.partitions for x in apart)
     if any("H0" in step.reads for one in programs.values() for step in one.steps):
         constants += sum(
             file.bytes for e in manifest.partitions for name, file in e.files.items() if name.startswith("features")

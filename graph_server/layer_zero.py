@@ -172,21 +172,25 @@ def aggregates(
     ghosts: Rows | None,
     kept: Kept,
     dtype: np.dtype[np.generic],
+    known: Rows | None = None,
 ) -> dict[Lane, Rows]:
-    """By lane that has one, of the rows that its operators see; of bags of words that no other lane gathers, of those
-    alone that it will see, as ``seen`` says."""
+    """Of the lanes that have one, of what each sees (``seen``); ``known``: that of all rows, of an earlier run.
+
+    Where lanes look along the same edges, one is made for them. Bags of words that a single lane gathers are not kept:
+    of these only the rows that it sees are made.
+    """
     made: dict[Lane, Rows] = {}
     for lane in lanes:
-        if operators.one_view and made:  # one aggregate for both
-            made[lane] = next(iter(made.values()))
-            continue
-        operator, view = operators.made[lane, "linear", False], operators.seen[lane]
+        operator, view, mine = operators.made[lane, "linear", False], operators.seen[lane], seen[lane]
         assert isinstance(operator, Linear)
-        mine = (
-            kept if operators.one_view else replace(kept, folder=None, shape=(len(view.shard.vertices), kept.shape[1]))
-        )
-        only = seen[lane].rows if len(lanes) == 1 and view.rows is None else None
-        made[lane] = aggregate(operator.gathers[False], features, ghosts, mine, dtype, view.rows, only)
+        gather = operator.gathers[False]
+        if isinstance(features, SparseRows) and len(lanes) == 1 and view.rows is None:
+            return {lane: aggregate(gather, features, ghosts, kept, dtype, only=mine.rows)}
+        if not operators.one_view:
+            known, shape = None, (len(view.shard.vertices), kept.shape[1])
+            kept = replace(kept, folder=None, shape=shape)
+        known = aggregate(gather, features, ghosts, kept, dtype, view.rows) if known is None else known
+        made[lane] = known if mine is view else mine.take(known)
     return made
 
 

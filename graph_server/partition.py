@@ -92,11 +92,10 @@ class Partition:
         self._operators = OperatorTable(
             config, model, shard, self.bounds, edge_types, self.programs, self.lanes, num_threads
         )
-        self._aggregates: dict[Lane, Rows] = {}  # layer 0's, until it is cut up
+        self._aggregate: Rows | None = None  # layer 0's of an earlier run, until it is cut up
         if self.of_features and self._operators.one_view and not isinstance(shard.features, SparseRows):
-            known = self.kept.load()
-            self._aggregates = {} if known is None else dict.fromkeys(self.of_features, known)
-        wants_features = bool(self.of_features) and not self._aggregates
+            self._aggregate = self.kept.load()
+        wants_features = bool(self.of_features) and self._aggregate is None
         self.ghosts = Ghosts(shard, self.intervals, self.bounds, self.split, wants_features=wants_features)
         self.ledger = Ledger(self.index, self.intervals, config.servers.param_servers)
         self.timesheet = Timesheet()
@@ -237,14 +236,10 @@ class Partition:
             found = {lane: operators.of_loss(lane, counts_of(lane)) for lane in self.lanes}
             of_loss = {lane: of for lane, of in found.items() if of is not None}
             seen = {**operators.seen, **{lane: of.seen for lane, of in of_loss.items()}}
-            made = self._aggregates
-            if self.of_features and not made:
-                ghosts, features = self.ghosts.take_features(), self.shard.features
-                made = aggregates(operators, self.of_features, seen, features, ghosts, self.kept, self.dtype)
-            made = {
-                lane: rows if len(rows) == len(seen[lane].shard.vertices) else seen[lane].take(rows)
-                for lane, rows in made.items()
-            }
+            ghosts, features = self.ghosts.take_features(), self.shard.features
+            made = aggregates(
+                operators, self.of_features, seen, features, ghosts, self.kept, self.dtype, self._aggregate
+            )
             split, programs = self.split, self.programs
             return constants_of(self.shard, split, seen, programs, made, self.of_features, self.storage), of_loss
 
@@ -253,7 +248,7 @@ class Partition:
     def _prepared(self, made: tuple[dict[Lane, list[dict[str, Rows]]], dict[Lane, OfLoss]]) -> list[Action]:
         """What never changes, by interval, and what marked gathers look along: with the buffers, that was all."""
         self.rows.constants, of_loss = made
-        self._aggregates = {}
+        self._aggregate = None
         for lane, found in of_loss.items():
             self._operators.add(lane, found)
         seen = self._operators.seen

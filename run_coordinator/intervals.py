@@ -52,12 +52,11 @@ def _first_values(config: Config, manifest: Manifest, entry: PartitionEntry) -> 
     dense = entry.vertices * manifest.num_features
     if not manifest.sparse_features:
         return dense
-    stored, degree = entry.files["features_indices.npy"].bytes / 4, entry.in_edges / max(1, entry.vertices)
-    gathered = min(dense, stored * (1 + degree))
+    degree = entry.in_edges / max(1, entry.vertices)
+    gathered = min(dense, entry.words * (1 + degree))
     model = models.kept(ModelSpec.of(config, manifest))
-    if model.program(Lane.EVAL).constants:
-        return gathered
-    if not model.program(Lane.TRAIN).of_loss:
+    training = model.program(Lane.TRAIN)
+    if model.program(Lane.EVAL).constants or not training.of_loss:
         return gathered
     trains = manifest.splits[config.data.split].train / max(1, manifest.num_vertices)
-    return max(stored, views.share_that_feeds(min(1.0, trains * (1 + degree))) * gathered)
+    return max(entry.words, views.share_that_feeds(min(1.0, trains * (1 + degree))) * gathered)

@@ -148,6 +148,12 @@ class PartitionEntry:
     ghosts_out: int
     files: Mapping[str, FileEntry]
 
+    @property
+    def words(self) -> int:
+        """Stored values of sparse features; 0 of dense ones."""
+        file = self.files.get("features_indices.npy")
+        return file.bytes // 4 if file else 0
+
 
 @dataclass(frozen=True)
 class Manifest:

@@ -184,9 +184,9 @@ class ModelSpec:
 
 def _gathered_words(graph: Manifest) -> float:
     """Stored values of layer 0's aggregate of bags of words, at most."""
-    files = [entry.files.get("features_indices.npy") for entry in graph.partitions]
-    edges = sum(entry.in_edges for entry in graph.partitions)
-    return sum(file.bytes // 4 for file in files if file) * (1 + edges / max(1, graph.num_vertices))
+    degree = graph.num_edges / max(1, graph.num_vertices)
+    words = sum(entry.words for entry in graph.partitions)
+    return min(words * (1 + degree), float(graph.num_vertices) * graph.num_features)
 
 
 def _check_outputs(outputs: int, graph: Manifest, split: int) -> None:

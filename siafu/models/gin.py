@@ -47,10 +47,6 @@ class GIN(Layered):
     def is_narrow(self, layer: int) -> bool:
         return False
 
-    @property
-    def words_first(self) -> bool:
-        return False
-
     # --- the vertex's own rows --------------------------------------------------------------------------------------
 
     def _adds_own(self, layer: int) -> bool:

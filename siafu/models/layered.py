@@ -108,8 +108,8 @@ class Layered(Staged):
     def words_first(self) -> bool:
         """Whether evaluations transform features before they gather."""
         fan_in, fan_out = self.shape(0)
-        transforms = self.spec.words_first and self.spec.narrow and self.num_layers > 1 and fan_out < fan_in
-        return transforms and all(term.weight for term in self.terms_of(0))
+        narrow = "narrow" in self.takes and self.spec.narrow and fan_out < fan_in
+        return self.spec.words_first and narrow and self.num_layers > 1 and all(t.weight for t in self.terms_of(0))
 
     def gathered(self, layer: int) -> Gathered:
         if not self.is_narrow(layer):
@@ -148,6 +148,7 @@ class Layered(Staged):
         return self._products(layer) if self.is_narrow(layer) else []
 
     def _products(self, layer: int) -> list[tuple[str, str]]:
+        """The same of any layer: gathered rows first, then own ones."""
         gathered = next(term.weight for term in self.terms if term.slot == "Z")
         own = self._own_weight(layer)
         return [(f"T{layer}", f"{layer}.{gathered}"), *([(f"S{layer}", f"{layer}.{own}")] if own else [])]
@@ -164,8 +165,8 @@ class Layered(Staged):
         for layer in range(self.num_layers):
             fan_in, fan_out = self.shape(layer)
             widths |= {f"Z{layer}": fan_out if self.is_narrow(layer) else fan_in, f"H{layer}": fan_in}
-            widths |= dict.fromkeys((f"T{layer}", f"S{layer}", f"Y{layer}", *self.saves(layer)), fan_out)
-        return widths
+            widths |= dict.fromkeys((f"T{layer}", f"S{layer}", *self.saves(layer)), fan_out)
+        return {**widths, "Y0": widths["T0"]}
 
     # --- weights --------------------------------------------------------------------------------------------------
 
@@ -251,9 +252,8 @@ class Layered(Staged):
     def combine(self, layer: int, rows: SlotRows, weights: Arrays) -> Array:
         """P_l, a fresh array."""
         P: Array | None = None
-        summed = f"Z{layer}" if self.is_narrow(layer) else f"Y{layer}"
-        if self.is_narrow(layer) or summed in rows:
-            P = np.array(rows[summed])
+        if "Y0" in rows or self.is_narrow(layer):
+            P = np.array(rows["Y0" if "Y0" in rows else f"Z{layer}"])
         else:
             for slot, weight in self.terms_of(layer):
                 X = rows[f"{slot}{layer}"]

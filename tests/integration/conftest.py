@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import siafu.models
 import siafu.tensor_task
 from run_coordinator.coordinator import Action, Coordinator
 
@@ -24,3 +25,9 @@ def not_before_five_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs of two rows are sent in halves, so that streaming happens on small graphs."""
     monkeypatch.setattr(siafu.tensor_task, "MIN_ROWS_PER_PART", 1)
+
+
+@pytest.fixture
+def words_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations transform words before they gather them, however few there are."""
+    monkeypatch.setattr(siafu.models, "LEAST_WORDS", 0)

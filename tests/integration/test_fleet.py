@@ -42,7 +42,7 @@ from tests import reference
 from tests.fleet import Faults, Fleet
 from tests.toy_graphs import random_graph, with_sparse_features
 
-pytestmark = pytest.mark.usefixtures("short_parts")
+pytestmark = pytest.mark.usefixtures("short_parts", "words_first")
 
 FAULTS = Faults(kill=0.02, hang=0.01, stillborn=0.1, refuse=0.1, twice=0.05, lose=0.02)
 GRAPHS: dict[str, Callable[[], Graph]] = {

@@ -23,7 +23,7 @@ from tests.integration.test_fleet import FAULTS, SETTINGS, close
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 from tests.toy_graphs import random_graph, with_sparse_features
 
-pytestmark = pytest.mark.usefixtures("short_parts")
+pytestmark = pytest.mark.usefixtures("short_parts", "words_first")
 
 Build = Callable[..., Fleet]
 

@@ -23,7 +23,7 @@ from tests.fleet import Faults, Fleet
 from tests.integration.test_fleet import FAULTS, SETTINGS
 from tests.toy_graphs import random_graph, with_sparse_features
 
-pytestmark = pytest.mark.usefixtures("short_parts")
+pytestmark = pytest.mark.usefixtures("short_parts", "words_first")
 
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("directed", {}),

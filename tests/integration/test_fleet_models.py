@@ -21,7 +21,7 @@ from tests import reference
 from tests.fleet import Faults, Fleet
 from tests.toy_graphs import random_graph, with_sparse_features
 
-pytestmark = pytest.mark.usefixtures("short_parts")
+pytestmark = pytest.mark.usefixtures("short_parts", "words_first")
 
 EPOCHS = 2
 SETTINGS: dict[str, Any] = {

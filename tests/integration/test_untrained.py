@@ -107,12 +107,10 @@ def test_faults_change_no_bit(tmp_path: Path, seed: int) -> None:
     np.testing.assert_array_equal(calm.written(), wild.written())
 
 
+@pytest.mark.usefixtures("words_first")
 @pytest.mark.parametrize("words", [False, True], ids=["dense", "words"])
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
-def test_a_hidden_layers_rows_are_written_though_no_step_reads_them(
-    tmp_path: Path, backend: str, words: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(models, "LEAST_WORDS", 0)
+def test_a_hidden_layers_rows_are_written_though_no_step_reads_them(tmp_path: Path, backend: str, words: bool) -> None:
     fleet = untrained(tmp_path / "shards", 2, 3, words=words, **{"run.write": "H1", "servers.backend": backend})
     assert any(step.writes == ("T0",) for step in fleet.partitions[0].programs[Lane.EVAL].steps) == words
     W = models.build(fleet.spec).init()
