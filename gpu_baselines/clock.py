@@ -15,19 +15,21 @@ class Clock:
     """``with clock("communicate"): ...``; an inner phase does not count for the outer one too."""
 
     def __init__(self, synchronise: Callable[[], None] = lambda: None):
-        self._synchronise = synchronise  # waits for the GPU, so that its time is the phase's
+        """synchronise: waits for what the calling thread has launched on its GPU, where operations return before they
+        are done: whoever reads the time calls it first."""
+        self.synchronise = synchronise
         self.seconds: dict[str, float] = defaultdict(float)
         self._inner = 0.0
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        self._synchronise()
+        self.synchronise()
         begin, before = time.perf_counter(), self._inner
         self._inner = 0.0
         try:
             yield
         finally:
-            self._synchronise()
+            self.synchronise()
             whole = time.perf_counter() - begin
             self.seconds[phase] += whole - self._inner
             self._inner = before + whole

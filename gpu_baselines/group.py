@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +26,14 @@ from siafu.errors import PeerLost
 #: For how long ranks wait for each other while they are set up, which may take one of them minutes more than another:
 #: reading, sorting edges, compiling, CUDA's own start. As long as torch's own groups over NCCL wait.
 SETUP_S = 600.0
+
+
+def on_own_card() -> Callable[[], None]:
+    """What a thread that the caller starts calls first: CUDA's current device belongs to a thread, and every new
+    thread begins with that of rank 0."""
+    if not torch.cuda.is_initialized():
+        return lambda: None
+    return partial(torch.cuda.set_device, torch.cuda.current_device())
 
 
 class Traffic:
@@ -122,8 +131,9 @@ class TorchGroup:
         self._made: list[TorchGroup] = []
         self._device = torch.device("cuda" if dist.get_backend(of) == "nccl" else "cpu")
         self._aside: torch.cuda.Stream | None = None  # made when used
+        begin = on_own_card()
         # start when used
-        self._leaving, self._landing = (ThreadPoolExecutor(1, "leaving"), ThreadPoolExecutor(1, "landing"))
+        self._leaving, self._landing = (ThreadPoolExecutor(1, name, begin) for name in ("leaving", "landing"))
 
     def exchange(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> None:
         self._count_all(sends, kind)

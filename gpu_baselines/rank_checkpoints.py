@@ -39,7 +39,8 @@ class Progress:
     best: Evaluation | None = None
     final: Evaluation | None = None
     setup_s: float = 0.0  # from the start of the process to the start of training, of all sessions
-    time_s: float = 0.0  # since then, over all sessions
+    time_s: float = 0.0  # since then, over all sessions, without evaluations
+    evaluation_s: float = 0.0  # of evaluations, over all sessions
     stopped: str = ""  # why there is no next epoch; "": there is one
 
 

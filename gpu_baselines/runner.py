@@ -3,8 +3,9 @@
 Every rank runs it; rank 0 writes. What ends up in ``metrics.jsonl`` and in the result has the names of
 ``siafu train``'s, so that one judge reads both, and besides:
 
-    bytes      sent by all ranks, by kind: halo, gradient, reduce, ... (of epochs alone: not of set-up and evaluation)
-    seconds    of an epoch, by phase: compute, communicate, reduce, quantise; the mean over ranks
+    bytes         sent by all ranks, by kind: halo, gradient, reduce, ... (of epochs alone: not of set-up and evaluation)
+    seconds       of an epoch, by phase: compute, communicate, reduce, quantise; the mean over ranks
+    evaluation_s  seconds of evaluations so far: training stands still meanwhile, and so does its clock (``time_s``)
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Runner:
             self._resume()
         now = time.monotonic()
         self.progress.setup_s += now - begun
-        self._started = now - self.progress.time_s
+        self._started = now - self.progress.time_s - self.progress.evaluation_s
 
     def result(self) -> dict[str, Any]:
         train, progress = self.run.config.train, self.progress
@@ -83,10 +84,14 @@ class Runner:
                     progress.stopped = "epochs"
                 if is_checkpoint(progress.epoch - 1, self.run.config.run):
                     self._save()
-            progress.time_s = time.monotonic() - self._started
+            progress.time_s = self._time_s()
             return self._result()
         finally:
             self.method.close()
+
+    def _time_s(self) -> float:
+        """Seconds of training so far, over all sessions."""
+        return time.monotonic() - self._started - self.progress.evaluation_s
 
     # --- one epoch ----------------------------------------------------------------------------------------------------
 
@@ -96,6 +101,7 @@ class Runner:
         before = run.group.traffic.by_link(run.group.size)
         begin = time.monotonic()
         loss = self.method.epoch(progress.epoch)
+        run.clock.synchronise()
         epoch_s = time.monotonic() - begin
         spent = run.clock.take()
         spent["compute"] = epoch_s - sum(spent.values())
@@ -125,7 +131,8 @@ class Runner:
             "event": "epoch",
             "epoch": progress.epoch + 1,
             "loss": loss,
-            "time_s": time.monotonic() - self._started,
+            "time_s": self._time_s(),
+            "evaluation_s": progress.evaluation_s,
             "epoch_s": slowest,
             "ghost_bytes": total.get("halo", 0) + total.get("gradient", 0),
             "bytes": total,
@@ -147,13 +154,16 @@ class Runner:
     def _evaluation(self) -> str:
         """Why to stop after it; "" to go on."""
         train, progress, run = self.run.config.train, self.progress, self.run
+        trained_s, begin = self._time_s(), time.monotonic()
         tallies = [np.asarray(one) for one in run.group.share(self.method.tally().tolist())]
         tally = self.metric.merge(tallies)
         scores = self.metric.scores(tally)
+        progress.evaluation_s += time.monotonic() - begin
         record: Evaluation = {
             "event": "evaluation",
             "epoch": progress.epoch,
-            "time_s": time.monotonic() - self._started,
+            "time_s": trained_s,
+            "evaluation_s": progress.evaluation_s,
             **scores,
         }
         progress.final = record
@@ -195,6 +205,7 @@ class Runner:
             "epochs": epochs,
             "stopped": progress.stopped,
             "train_seconds": progress.time_s,
+            "evaluation_seconds": progress.evaluation_s,
             "epoch_seconds_median": float(np.median(later)) if later else 0.0,
             "seconds_per_epoch": {phase: total / per_epoch for phase, total in progress.seconds.items()},
             "bytes_per_epoch": nbytes,
@@ -209,7 +220,7 @@ class Runner:
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        self.progress.time_s = time.monotonic() - self._started
+        self.progress.time_s = self._time_s()
         rank_checkpoints.save(self.dir, self.run.group, self.method, self.progress, self._stopping, self._best_weights)
 
     def _resume(self) -> None:

@@ -42,6 +42,7 @@ _HALO = _FULL | {
     "scheme",
     "bits",
     "period",
+    "warmup",
     "group_size",
     "balance",
     "feedback",
@@ -159,9 +160,14 @@ class Baseline:
     bits: int = setting(8, "scheme fixed: bits per value, 2, 4 or 8", flag="bits")
     period: int = setting(
         50,
-        "schemes uniform, adaptive: epochs before the first assignment of bits, and between two",
+        "schemes uniform, adaptive: epochs between two assignments of bits",
         flag="period",
         least=1,
+    )
+    warmup: int = setting(
+        0,
+        "schemes uniform, adaptive: epochs before the first assignment of bits; 0: baseline.period, as published",
+        least=0,
     )
     group_size: int = setting(100, "scheme adaptive: rows that share one number of bits", least=1)
     balance: float = setting(

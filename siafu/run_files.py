@@ -63,6 +63,7 @@ class Epoch(_Epoch, total=False):
     usage: Usage  # so far
     bytes: dict[str, int]  # of a baseline, by kind
     seconds: dict[str, float]  # of a baseline, by phase; mean of the ranks
+    evaluation_s: float  # of a baseline, of its evaluations so far: time_s leaves them out
 
 
 class BySplit(TypedDict):
@@ -71,12 +72,16 @@ class BySplit(TypedDict):
     test: Scores | None
 
 
-class Evaluation(BySplit):
-    """An evaluation is judged."""
-
+class _Evaluation(BySplit):
     event: Literal["evaluation"]
     epoch: int  # optimiser steps that its weights had taken
     time_s: float
+
+
+class Evaluation(_Evaluation, total=False):
+    """An evaluation is judged."""
+
+    evaluation_s: float  # of a baseline, of its evaluations so far: time_s leaves them out
 
 
 class SkippedStep(TypedDict):
@@ -200,6 +205,7 @@ class _OfBaselines(TypedDict, total=False):
     ranks: int
     device: str  # a GPU's name, or "cpu"
     transport: str  # "nccl" or "gloo"
+    evaluation_seconds: float  # in which training stood still: train_seconds leaves them out
     seconds_per_epoch: dict[str, float]  # by phase
     bytes_per_epoch: dict[str, int]  # by kind
     warnings: Sequence[str]

@@ -147,7 +147,7 @@ def reached_by_all(contenders: Iterable[Contender], split: str) -> float:
 def _epochs(records: Sequence[Record], config: Config, metric: str, setup_s: float) -> Iterator[Evaluated]:
     evaluations = {record["epoch"]: record for record in records if record["event"] == "evaluation"}
     epochs = {record["epoch"]: record for record in records if record["event"] == "epoch"}
-    apart_s = 0.0  # of evaluations that training has waited for (rule 1)
+    apart_s = 0.0  # of evaluations that training has waited for (rule 1), where an older version's time_s has them
     for number, epoch in epochs.items():
         evaluation = evaluations.get(number)
         scores: dict[str, float] = {}
@@ -159,9 +159,9 @@ def _epochs(records: Sequence[Record], config: Config, metric: str, setup_s: flo
             servers = cost.of_run(config, requests=0, gb_s=0, seconds=setup_s + epoch["time_s"]).usd
             usd = max(0.0, epoch["usd"] - servers)
         counts = usage.get("invocations", 0), usage.get("gb_s", 0.0)
-        seconds = epoch["time_s"] - apart_s
-        yield Evaluated(number, seconds, scores, usd, *counts, *_shares(usage), evaluation_s=apart_s)
-        if evaluation and isinstance(config, BaselineConfig):
+        seconds, evaluation_s = epoch["time_s"] - apart_s, epoch.get("evaluation_s", apart_s)
+        yield Evaluated(number, seconds, scores, usd, *counts, *_shares(usage), evaluation_s=evaluation_s)
+        if evaluation and isinstance(config, BaselineConfig) and "evaluation_s" not in evaluation:
             apart_s += evaluation["time_s"] - epoch["time_s"]
 
 

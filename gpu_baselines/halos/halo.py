@@ -20,7 +20,7 @@ from torch import Tensor
 from gpu_baselines.bag import Bag, dropped, features
 from gpu_baselines.clock import Clock
 from gpu_baselines.graph import AttentionEdges, with_loops
-from gpu_baselines.group import Group
+from gpu_baselines.group import Group, on_own_card
 from gpu_baselines.halos.codec import Codec, Stream
 from gpu_baselines.masks import Masks
 from gpu_baselines.part import Part
@@ -64,6 +64,7 @@ class Channel:
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._begin = on_own_card()
         self._thread = threading.Thread(target=self._work, name="exchange", daemon=True)
         self._thread.start()
 
@@ -89,6 +90,7 @@ class Channel:
         return on_stream
 
     def _work(self) -> None:
+        self._begin()
         failed: BaseException | None = None
         while (job := self._jobs.get()) is not None:
             future, call = job

@@ -122,6 +122,7 @@ class Late:
     def _carried(self, parcels: Parcels, arrive: Callable[[], object], begin: float) -> Parcels:
         """Counts the time in which anything is on its way once."""
         arrive()
+        self._clock.synchronise()  # of the stream that this thread is on
         now = time.perf_counter()
         self._carried_s += now - max(begin, self._carried_until)
         self._carried_until = now

@@ -5,12 +5,14 @@ Pairs of one round of the ring are measured while all of them send, as they will
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from gpu_baselines.clock import Clock
 from gpu_baselines.group import Group
 from siafu.sparse import Array
 
@@ -50,14 +52,16 @@ def fitted(nbytes: Array, seconds: Array) -> tuple[float, float]:
     return max(float(theta), 1e-15), float(gamma)
 
 
-def measured(group: Group, device: torch.device, now: Callable[[], float]) -> LinkCosts:
+def measured(
+    group: Group, device: torch.device, clock: Clock, now: Callable[[], float] = time.perf_counter
+) -> LinkCosts:
     """Sends messages of several sizes round the ring; the least of some times is what counts.
-    Collective, equal on all ranks."""
+    Collective, equal on all ranks. clock: of the rank."""
     theta, gamma = np.zeros((group.size, group.size)), np.zeros((group.size, group.size))
     for turn in range(1, group.size):
         sizes, times = [], []  # times: of all ranks, by size
         for size in SIZES:
-            told = group.share(_least_s(group, turn, size, device, now))
+            told = group.share(_least_s(group, turn, size, device, clock, now))
             sizes.append(size)
             times.append(told)
             if max(told) > ENOUGH_S:
@@ -69,15 +73,19 @@ def measured(group: Group, device: torch.device, now: Callable[[], float]) -> Li
     return LinkCosts(theta, gamma)
 
 
-def _least_s(group: Group, turn: int, size: int, device: torch.device, now: Callable[[], float]) -> float:
+def _least_s(
+    group: Group, turn: int, size: int, device: torch.device, clock: Clock, now: Callable[[], float]
+) -> float:
     empty = torch.empty(0, dtype=torch.uint8, device=device)
     sends, recvs = [empty] * group.size, [empty] * group.size
     sends[(group.rank + turn) % group.size] = torch.zeros(size, dtype=torch.uint8, device=device)
     recvs[(group.rank - turn) % group.size] = torch.empty(size, dtype=torch.uint8, device=device)
     least = float("inf")
     for _ in range(REPEATS):
+        clock.synchronise()
         group.barrier()
         begin = now()
         group.exchange(sends, recvs, "setup")
+        clock.synchronise()  # over NCCL an exchange returns once it is launched
         least = min(least, now() - begin)
     return max(least, 1e-9)

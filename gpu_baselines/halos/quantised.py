@@ -2,8 +2,8 @@
 
 scheme     fixed      every row has ``bits``
            uniform    every row has a width of its own, drawn anew every ``period`` epochs (section 5.3)
-           adaptive   8 bits in the first ``period`` epochs; after them, and every ``period`` epochs from there,
-                      ``gpu_baselines.halos.assignment`` chooses from what rows have ranged over since
+           adaptive   8 bits in the first ``warmup`` epochs, as published ``period``; after them, and every ``period`` epochs
+                      from there, ``gpu_baselines.halos.assignment`` chooses from what rows have ranged over since
 feedback   what quantising lost of a row is added to the row that goes the same way next (error feedback: Seide et al.,
            Interspeech 2014)
 
@@ -57,15 +57,16 @@ class Quantised(Codec):
         self._residuals: dict[tuple[Stream, int], Tensor] = {}  # float32 [k, F]
         self._assignments, self._assign_s = 0, 0.0
         if self._asked.scheme == "adaptive":
-            self._costs = message_cost.measured(run.group, run.device, time.perf_counter)
+            self._costs = message_cost.measured(run.group, run.device, run.clock)
             coefficients = squared_coefficients(part, run.group, run.device)
             self._assignment = Assignment(run.group, run.device, run.baseline, coefficients)
 
     # --- Codec --------------------------------------------------------------------------------------------------------
 
     def changes(self, epoch: int) -> bool:
-        changing = self._asked.scheme in ("uniform", "adaptive")
-        return changing and epoch > 0 and epoch % self._asked.period == 0
+        asked = self._asked
+        first = asked.warmup or asked.period
+        return asked.scheme in ("uniform", "adaptive") and epoch >= first and (epoch - first) % asked.period == 0
 
     def begin(self, epoch: int) -> None:
         changed, self._epoch = self.changes(epoch), epoch

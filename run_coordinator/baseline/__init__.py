@@ -127,7 +127,7 @@ def _carried_out(
     with run_directory.alone(run_dir), run_directory.reads(shards.path), epoch_calls.as_raised():
         with run_directory.divergence_told(run_dir), live_status.kept(run_dir, calls.beside(on_status)) as tell:
             found = launch.run(config, shards.path.resolve(), run_dir, tell, resume=resume)
-        spent = cost.of_baseline(config, seconds=found["train_seconds"])
+        spent = cost.of_baseline(config, seconds=found["train_seconds"] + found["evaluation_seconds"])
         result: Result = {
             **found,
             "cost": None if spent is None else spent.to_dict(),

@@ -71,7 +71,7 @@ def _read(status: Status, record: Record, config: BaselineConfig) -> None:
         status.evaluation = by_split(record)
     else:
         return
-    spent = cost.of_baseline(config, seconds=record["time_s"])
+    spent = cost.of_baseline(config, seconds=record["time_s"] + record["evaluation_s"])
     status.usd = spent.usd if spent else 0.0
 
 

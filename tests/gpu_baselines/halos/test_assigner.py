@@ -110,7 +110,7 @@ def test_links_are_measured_pair_by_pair() -> None:
                 group.exchange(sends, recvs, kind)
                 seconds[0] += sum(one.numel() for one in sends) * (2e-8 if group.rank == 2 else 1e-8) + 1e-4
 
-        return measured(Timed(), torch.device("cpu"), lambda: seconds[0])  # type: ignore[arg-type]
+        return measured(Timed(), torch.device("cpu"), Clock(), lambda: seconds[0])  # type: ignore[arg-type]
 
     found = on_ranks(3, measure)
     for costs in found:
@@ -131,7 +131,7 @@ def test_a_slow_link_ends_its_measurement_early() -> None:
 
         ticks = [0.0]
         group.exchange = exchange  # type: ignore[method-assign]
-        measured(group, torch.device("cpu"), lambda: ticks[0])
+        measured(group, torch.device("cpu"), Clock(), lambda: ticks[0])
 
     on_ranks(2, measure)
     assert sent == [message_cost.SIZES[0]] * 2 * message_cost.REPEATS

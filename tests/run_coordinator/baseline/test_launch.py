@@ -129,6 +129,7 @@ def epoch(number: int, time_s: float) -> Epoch:
         "epoch": number,
         "loss": 0.5,
         "time_s": time_s,
+        "evaluation_s": 0.5 * time_s,
         "epoch_s": 0.1,
         "ghost_bytes": 12,
         "usd": 0.0,
@@ -141,7 +142,7 @@ def test_status_is_what_the_lines_say() -> None:
     assert (status.phase, status.epoch) == ("training", 0)
     _read(status, epoch(5, 1.0), BaselineConfig())
     scores = BySplit(train=None, val={"acc": 0.9}, test=None)
-    _read(status, {"event": "evaluation", "epoch": 5, "time_s": 2.0, **scores}, BaselineConfig())
+    _read(status, {"event": "evaluation", "epoch": 5, "time_s": 2.0, "evaluation_s": 1.0, **scores}, BaselineConfig())
     assert (status.epoch, status.loss, status.epoch_s, status.ghost_bytes) == (5, 0.5, 0.1, 12)
     assert status.evaluation == scores
 
