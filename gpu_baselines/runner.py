@@ -3,7 +3,7 @@
 Every rank runs it; rank 0 writes. What ends up in ``metrics.jsonl`` and in the result has the names of
 ``siafu train``'s, so that one judge reads both, and besides:
 
-    bytes         sent by all ranks, by kind: halo, gradient, reduce, ... (of epochs alone: not of set-up and evaluation)
+    bytes         sent by all ranks, by kind: halo, gradient, reduce, ... (of epochs, not of set-up and evaluation)
     seconds       of an epoch, by phase: compute, communicate, reduce, quantise; the mean over ranks
     evaluation_s  seconds of evaluations so far: training stands still meanwhile, and so does its clock (``time_s``)
 """

@@ -479,7 +479,7 @@ def train_baseline(
     correct: correct the averages' bias towards zero, and use exact rows in the first epoch
     scheme: how bits per value of halo rows are chosen; none: do not quantise
     bits: scheme fixed: bits per value, 2, 4 or 8
-    period: schemes uniform, adaptive: epochs before the first assignment of bits, and between two
+    period: schemes uniform, adaptive: epochs between two assignments of bits
     feedback: add a row's quantisation error to the next epoch's row
     chunks: gnnpipe: chunks of the graph; 0: four per stage
     groups: gnnpipe: graph-parallel ranks per stage

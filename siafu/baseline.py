@@ -166,7 +166,7 @@ class Baseline:
     )
     warmup: int = setting(
         0,
-        "schemes uniform, adaptive: epochs before the first assignment of bits; 0: baseline.period, as published",
+        "scheme adaptive: epochs in 8 bits before the first assignment of bits; 0: baseline.period, as published",
         least=0,
     )
     group_size: int = setting(100, "scheme adaptive: rows that share one number of bits", least=1)

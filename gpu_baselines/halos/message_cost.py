@@ -73,9 +73,7 @@ def measured(
     return LinkCosts(theta, gamma)
 
 
-def _least_s(
-    group: Group, turn: int, size: int, device: torch.device, clock: Clock, now: Callable[[], float]
-) -> float:
+def _least_s(group: Group, turn: int, size: int, device: torch.device, clock: Clock, now: Callable[[], float]) -> float:
     empty = torch.empty(0, dtype=torch.uint8, device=device)
     sends, recvs = [empty] * group.size, [empty] * group.size
     sends[(group.rank + turn) % group.size] = torch.zeros(size, dtype=torch.uint8, device=device)

@@ -2,8 +2,8 @@
 
 scheme     fixed      every row has ``bits``
            uniform    every row has a width of its own, drawn anew every ``period`` epochs (section 5.3)
-           adaptive   8 bits in the first ``warmup`` epochs, as published ``period``; after them, and every ``period`` epochs
-                      from there, ``gpu_baselines.halos.assignment`` chooses from what rows have ranged over since
+           adaptive   8 bits in the first ``warmup`` epochs, as published ``period``; after them, and every ``period``
+                      epochs from there, ``gpu_baselines.halos.assignment`` chooses from what rows have ranged over
 feedback   what quantising lost of a row is added to the row that goes the same way next (error feedback: Seide et al.,
            Interspeech 2014)
 
@@ -65,7 +65,7 @@ class Quantised(Codec):
 
     def changes(self, epoch: int) -> bool:
         asked = self._asked
-        first = asked.warmup or asked.period
+        first = (asked.scheme == "adaptive" and asked.warmup) or asked.period
         return asked.scheme in ("uniform", "adaptive") and epoch >= first and (epoch - first) % asked.period == 0
 
     def begin(self, epoch: int) -> None:

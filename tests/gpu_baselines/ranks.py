@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -129,6 +130,43 @@ class ThreadGroup:
 
     def _get(self, channel: str, peer: int) -> Any:
         return self._room.get(channel, self._members[peer], self._members[self.rank])
+
+
+class Device:
+    """A device as the host sees it: what is launched returns at once, and is done later, in order."""
+
+    def __init__(self, takes_s: float):
+        self._takes_s = takes_s
+        self._launched: list[Callable[[], None]] = []
+
+    def launch(self, work: Callable[[], None]) -> None:
+        self._launched.append(work)
+
+    def synchronise(self) -> None:
+        """What was launched is done, in ``takes_s`` seconds each."""
+        launched, self._launched = self._launched, []
+        for work in launched:
+            time.sleep(self._takes_s)
+            work()
+
+
+class LateGroup:
+    """A ``Group`` of such a device, as NCCL's is: exchanges are launched. Whatever else is asked for waits for them, as
+    do exchanges of ``at_once``: what reads their rows is in the device's order on a GPU, and here it is the host."""
+
+    def __init__(self, group: Group, device: Device, at_once: str = ""):
+        """at_once: a kind of traffic."""
+        self._group, self._device, self._at_once = group, device, at_once
+        self.rank, self.size, self.traffic = group.rank, group.size, group.traffic
+
+    def exchange(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> None:
+        self._device.launch(lambda: self._group.exchange(sends, recvs, kind))
+        if kind == self._at_once:
+            self._device.synchronise()
+
+    def __getattr__(self, name: str) -> Any:
+        self._device.synchronise()
+        return getattr(self._group, name)
 
 
 def on_ranks(size: int, work: Callable[[Group], T]) -> list[T]:

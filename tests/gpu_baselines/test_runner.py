@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from gpu_baselines.run import Run
 from gpu_baselines.runner import _cut_metrics
 from siafu.errors import DatasetError
 from siafu.models import ModelSpec
+from siafu.sparse import Array
 from tests.gpu_baselines.ranks import on_ranks
 from tests.gpu_baselines.training import config_of, prepared
 from tests.toy_graphs import random_graph
@@ -47,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-SESSION = ("train_seconds",)
+SESSION = ("train_seconds", "evaluation_seconds")
 
 
 def without_times(result: dict[str, Any]) -> dict[str, Any]:
@@ -143,6 +145,57 @@ def test_the_start_says_how_long_ranks_took_to_start_in_all_sessions(tmp_path: P
     assert 100 <= first < 110
     assert 200 <= second < 220
     assert all(line["time_s"] < 50 for line in lines if line["event"] == "epoch")
+
+
+def test_no_clock_of_training_runs_while_a_baseline_evaluates(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evaluations of 10 s were in its times and in ``train_seconds``; here an epoch takes 1 s."""
+    now, made, power = [0.0], runner.made, [4]  # epochs until there is none
+
+    def slow(run: Run) -> Any:
+        method = made(run)
+        epoch, tally = method.epoch, method.tally
+
+        def slow_epoch(number: int) -> float:
+            if number == power[0]:
+                raise OSError("no power")
+            now[0] += 1.0
+            return epoch(number)
+
+        def slow_tally() -> Array:
+            now[0] += 10.0
+            return tally()
+
+        monkeypatch.setattr(method, "epoch", slow_epoch)
+        monkeypatch.setattr(method, "tally", slow_tally)
+        return method
+
+    monkeypatch.setattr(runner, "made", slow)
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    config = config_of("vanilla", 1, **WHOLE | {"train__epochs": 6, "train__eval_every": 2})
+    shards = prepared(GRAPH, tmp_path, 1)
+
+    spec = ModelSpec.of(config, shards.manifest)
+
+    def session(resume: bool) -> dict[str, Any]:
+        def one(group: Group) -> dict[str, Any]:
+            run = Run(config, shards, group, spec, torch.device("cpu"))
+            return runner.train(run, folder, resume=resume, begun=now[0])
+
+        return on_ranks(1, one)[0]
+
+    with pytest.raises(OSError, match="no power"):
+        session(resume=False)
+    now[0], power[0] = 1000.0, -1
+    result = session(resume=True)
+    assert (result["train_seconds"], result["evaluation_seconds"], result["epoch_seconds_median"]) == (6, 30, 1)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["time_s"], line["evaluation_s"]) for line in lines if line["event"] == "epoch"] == [
+        (1, 0), (2, 0), (3, 10), (4, 10), (5, 20), (6, 20)
+    ]  # fmt: skip
+    evaluated = [(line["time_s"], line["evaluation_s"]) for line in lines if line["event"] == "evaluation"]
+    assert evaluated == [(2, 10), (4, 20), (6, 30)]
 
 
 @pytest.mark.sampled(2)

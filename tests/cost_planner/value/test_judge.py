@@ -132,6 +132,14 @@ def test_baselines_are_judged_without_the_evaluations_that_they_stop_for(tmp_pat
     config = BaselineConfig().replace({"baseline.ranks": 1})
     (row,) = judged(write(tmp_path / "a", config, [0.5, 0.6, 0.9]))["rows"]
     assert (row["seconds"], row["evaluation_s"]) == (300.0 - 2 * 5, 2 * 5)
+    lines = [json.loads(line) for line in (tmp_path / "a/metrics.jsonl").read_text().splitlines()]
+    for line in lines[1:]:  # a newer version's clock stands still meanwhile
+        before = 5 * (line["epoch"] - 1)
+        line["time_s"] = 100.0 * line["epoch"] - before
+        line["evaluation_s"] = before + 5 * (line["event"] == "evaluation")
+    (tmp_path / "a/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (row,) = judged(tmp_path / "a")["rows"]
+    assert (row["seconds"], row["evaluation_s"]) == (300.0 - 2 * 5, 2 * 5)
     (row,) = judged(write(tmp_path / "b", cpu(), [0.5, 0.6, 0.9], seconds={"GA_s": 3.0, "eval_s": 1.0}))["rows"]
     assert (row["seconds"], row["evaluation_s"], row["evaluation_share"]) == (300.0, 0.0, 0.25)
 

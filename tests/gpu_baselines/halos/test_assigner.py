@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from gpu_baselines.clock import Clock
 from gpu_baselines.group import Group
 from gpu_baselines.halos import message_cost
 from gpu_baselines.halos.assigner import Pair, assigned, cost, grouped, terms_of
 from gpu_baselines.halos.message_cost import LinkCosts, fitted, measured
 from gpu_baselines.halos.quantise import WIDTHS
-from tests.gpu_baselines.ranks import on_ranks
+from tests.gpu_baselines.ranks import Device, LateGroup, on_ranks
 
 
 def pair_of(rows: int, size: int, rng: np.random.Generator, theta: float = 1.0, gamma: float = 0.0) -> Pair:
@@ -119,6 +120,18 @@ def test_links_are_measured_pair_by_pair() -> None:
     rates = np.array([[1.0], [1], [2]]) * 1e-8 / 8 * np.ones((1, 3))
     assert found[0].theta[others] == pytest.approx(rates[others], rel=1e-6)
     assert found[0].gamma[others] == pytest.approx(1e-4, rel=1e-3)
+
+
+def test_a_message_costs_what_it_takes_and_not_what_launching_it_takes() -> None:
+    """Over NCCL, exchanges return at once and are done later: messages cost next to nothing."""
+
+    def measure(group: Group) -> LinkCosts:
+        device = Device(0.004)
+        return measured(LateGroup(group, device), torch.device("cpu"), Clock(device.synchronise))
+
+    for costs in on_ranks(2, measure):
+        seconds = costs.theta * 8 * message_cost.SIZES[-1] + costs.gamma
+        assert min(seconds[0, 1], seconds[1, 0]) > 0.003
 
 
 def test_a_slow_link_ends_its_measurement_early() -> None:

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from gpu_baselines.clock import Clock
+from gpu_baselines.group import Group
+from gpu_baselines.halos.halo import Channel
 from gpu_baselines.run import Run
 from gpu_baselines.runner import made
 from siafu.errors import DatasetError
@@ -19,7 +22,7 @@ from siafu.shards import ShardSet
 from siafu.sparse import Array
 from tests.gpu_baselines import pipegcn_reference
 from tests.gpu_baselines.pipegcn_reference import Lateness
-from tests.gpu_baselines.ranks import on_ranks
+from tests.gpu_baselines.ranks import Device, LateGroup, on_ranks
 from tests.gpu_baselines.training import LR, WEIGHT_DECAY, config_of, differs_by, prepared, train
 from tests.toy_graphs import random_graph
 
@@ -208,3 +211,44 @@ def test_a_checkpoint_of_another_depth_is_refused(folder: Path) -> None:
 
     with pytest.raises(DatasetError, match=r"no halo rows of epoch 3 .* another baseline.depth"):
         on_ranks(2, one)
+
+
+@pytest.mark.parametrize("method", ["vanilla", "pipegcn"])
+def test_the_time_of_exchanges_that_return_before_they_are_done_is_theirs(method: str, tmp_path: Path) -> None:
+    """As over NCCL: PipeGCN's said what launching them took. Losses are those of exchanges that are done at once."""
+    takes_s, exchanges = 0.002, 4  # an epoch: two layers, forward; one, backward, as features want no gradient
+    config = config_of(method, 2, **MODELS["sage"], baseline__overlap=False, baseline__preaggregate=False)
+    shards = prepared(GRAPH, tmp_path, 2)
+
+    def work(group: Group) -> tuple[list[float], float, Any]:
+        torch.set_num_threads(1)
+        device = Device(takes_s)
+        run = Run(
+            config,
+            shards,
+            LateGroup(group, device, "setup"),
+            ModelSpec.of(config, shards.manifest),
+            torch.device("cpu"),
+            Clock(device.synchronise),
+        )
+        halo = made(run)
+        losses = [halo.epoch(epoch) for epoch in range(EPOCHS)]
+        return losses, run.clock.seconds["communicate"], halo.facts()
+
+    for losses, communicated_s, facts in on_ranks(2, work):
+        assert losses == train(config, shards, EPOCHS).losses
+        assert communicated_s >= EPOCHS * exchanges * takes_s
+        if method == "pipegcn":
+            assert facts["exchange_seconds_per_epoch"] >= exchanges * takes_s
+
+
+def test_a_thread_of_a_rank_computes_on_the_ranks_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's device belongs to a thread, and a new one has card 0: every rank's exchanges would have used it."""
+    chosen: list[tuple[str, int]] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda card: chosen.append((threading.current_thread().name, card)))
+    channel = Channel(torch.device("cpu"))
+    assert channel.submit(lambda: len(chosen)).result(10) == 1  # before any exchange
+    channel.close()
+    assert chosen == [("exchange", 3)]

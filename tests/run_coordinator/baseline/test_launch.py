@@ -157,6 +157,6 @@ def test_dollars_go_on_where_a_machine_is_named() -> None:
     _read(status, epoch(1, 5.0), config)
     assert status.usd == pytest.approx(per_hour / 60)
     _read(status, epoch(2, 7200.0), config)
-    assert status.usd == pytest.approx(2 * per_hour)
+    assert status.usd == pytest.approx(3 * per_hour)  # evaluations too: the machine is rented meanwhile
     _read(status, epoch(1, 5.0), BaselineConfig())
     assert status.usd == 0
