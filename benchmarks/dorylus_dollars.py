@@ -5,6 +5,7 @@ Table 4, ``dorylus_systems.csv`` those of its Table 5, to a lower accuracy.
 
 1. A line's CPU and GPU dollars are servers x price x time: its authors counted no parameter servers, disks or traffic.
 2. What its Lambdas cost is not published. Implied: the dollars of the line less those of its CPU servers for as long.
+   Beside it what the simulator says of them (``benchmarks.dorylus``), whose speeds were chosen by ratios of times alone.
 3. GPUs of today: how many times slower than the paper's V100 a server with one of them may be, for the value of the
    Lambdas, and for the value of the V100 at its own price.
 """
@@ -24,6 +25,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
+from benchmarks.dorylus import TABLE_4, Machines, lambda_usd
 from cost_planner.value import break_even, value
 from siafu.pricing import prices
 from siafu.pricing.prices import Instance
@@ -32,6 +34,7 @@ from siafu.progress import dollars
 FILE = Path(__file__).with_name("dorylus.csv")
 SYSTEMS = Path(__file__).with_name("dorylus_systems.csv")
 HOUR_S = 3600.0
+USD = ("cpu_usd", "gpu_usd", "lambda_usd", "implied_lambda_usd", "simulated_lambda_usd")
 #: Rented today in place of the paper's p3.2xlarge.
 YOUNGER = ("g4dn.xlarge", "g6.xlarge")
 #: A price by name: what the paper rented is partly retired.
@@ -82,11 +85,18 @@ def recounted(line: Published) -> dict[str, Any]:
         "gpu_usd": _usd(gpu, line.servers, line.gpu_s),
         "lambda_usd": line.lambda_usd,
         "implied_lambda_usd": line.lambda_usd - _usd(cpu, line.servers, line.lambda_s),
+        "simulated_lambda_usd": simulated_lambda_usd(line),
         "published_usd": {"cpu": line.cpu_usd, "gpu": line.gpu_usd},
         "value_vs_cpu": ours / value(line.cpu_s, line.cpu_usd),
         "value_vs_gpu": ours / value(line.gpu_s, line.gpu_usd),
         "break_even_slowdown": {name: _slowdown(line, name) for name in YOUNGER},
     }
+
+
+def simulated_lambda_usd(line: Published) -> float:
+    """Rule 2."""
+    cluster, mode, *_ = TABLE_4[line.model, line.graph]
+    return lambda_usd(cluster, Machines(), mode, line.lambda_s)
 
 
 def systems() -> Iterator[dict[str, Any]]:
@@ -154,6 +164,7 @@ def _show(found: dict[str, Any]) -> None:
         "GPU",
         "Lambda",
         "of it\nLambdas",
+        "simu-\nlated",
         "value\n/ CPU",
         "value\n/ GPU",
         *(name.replace(".", "\n.") for name in younger),
@@ -161,10 +172,13 @@ def _show(found: dict[str, Any]) -> None:
     lines = Table(Column(no_wrap=True), *heads, title=found["paper"])
     for row in found["rows"]:
         slower = [f"{row['break_even_slowdown'][name]:.2f}x" for name in younger]
-        usd = [dollars(row[key]) for key in ("cpu_usd", "gpu_usd", "lambda_usd", "implied_lambda_usd")]
+        usd = [dollars(row[key]) for key in USD]
         lines.add_row(row["name"], *usd, f"{row['value_vs_cpu']:.2f}", f"{row['value_vs_gpu']:.2f}", *slower)
     console.print(lines)
-    console.print("Lambdas: those of the line's dollars that its servers do not explain. " + _slower(found, younger))
+    console.print(
+        "Lambdas: those of the line's dollars that its servers do not explain; and what the simulator says of them. "
+        + _slower(found, younger)
+    )
     others = Table("to a lower accuracy", "system", "seconds", "dollars", "Dorylus' value / its own")
     for row in found["systems"]:
         amounts = (f"{row['seconds']:.0f}", dollars(row["usd"]), f"{row['dorylus_value_vs']:.2f}")

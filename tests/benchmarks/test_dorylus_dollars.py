@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import dorylus_dollars
+from benchmarks import dorylus, dorylus_dollars
 from cost_planner.value import break_even, value
 
+PAGE = Path(__file__).parents[2] / "docs/plan.md"
 LINES = list(dorylus_dollars.published())
 ROWS = {line.name: dorylus_dollars.recounted(line) for line in LINES}
 
@@ -45,6 +48,27 @@ def test_what_lambdas_cost_and_are_worth(name, implied, vs_cpu, vs_gpu):
     assert row["implied_lambda_usd"] == pytest.approx(implied, abs=0.0051 if implied > 5 else 0.00051)
     assert row["value_vs_cpu"] == pytest.approx(vs_cpu, abs=0.0051)
     assert row["value_vs_gpu"] == pytest.approx(vs_gpu, abs=0.0051)
+
+
+def test_what_the_simulator_says_of_lambdas_is_in_the_page():
+    """Nothing is fitted to it: 0.5 to 4.2 times what the paper's dollars imply."""
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in PAGE.read_text().split("\n") if "| G" in row]
+    said = {row[0]: row[1:] for row in rows if len(row) == 4}
+    for name, row in ROWS.items():
+        implied, simulated = row["implied_lambda_usd"], row["simulated_lambda_usd"]
+        assert said[name] == [f"{implied:.3f}", f"{simulated:.3f}", f"{simulated / implied:.1f}"]
+
+
+def test_lambdas_are_billed_for_tasks_in_steps_of_their_time(monkeypatch):
+    """Of 4 Lambdas on each of 2 servers, 3 epochs in 6 s: each task of AV0 takes 4 x 2 ms and its bytes' way."""
+    cluster = dorylus.Cluster(dorylus.Graph("small", 800, 4000, (100, 20, 5)), 2, 8, 10, 4)
+    monkeypatch.setattr(dorylus, "simulated", lambda *_: SimpleNamespace(epoch_s=2.0))
+    tasks = 3 * 2 * 4 * 3  # AV0, AV1, AV'0
+    billed = tasks * 0.1 * 192 / 1024  # none takes a tenth of a second
+    found = dorylus.lambda_usd(cluster, dorylus.Machines(), "pipe", 6.0)
+    assert found == pytest.approx(tasks * 2e-7 + billed * 0.0000166667)
+    slow = dorylus.lambda_usd(cluster, dorylus.Machines(latency_s=0.04), "pipe", 6.0)
+    assert slow == pytest.approx(tasks * 2e-7 + 2 * billed * 0.0000166667)
 
 
 @pytest.mark.parametrize("line", LINES, ids=[line.name for line in LINES])
