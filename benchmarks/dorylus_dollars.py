@@ -5,7 +5,7 @@ Table 4, ``dorylus_systems.csv`` those of its Table 5, to a lower accuracy.
 
 1. A line's CPU and GPU dollars are servers x price x time: its authors counted no parameter servers, disks or traffic.
 2. What its Lambdas cost is not published. Implied: the dollars of the line less those of its CPU servers for as long.
-   Beside it what the simulator says of them (``benchmarks.dorylus``), whose speeds were chosen by ratios of times alone.
+   Beside it what the simulator says of them (``benchmarks.dorylus``), whose speeds were chosen by ratios of times.
 3. GPUs of today: how many times slower than the paper's V100 a server with one of them may be, for the value of the
    Lambdas, and for the value of the V100 at its own price.
 """

@@ -51,7 +51,7 @@ def test_what_lambdas_cost_and_are_worth(name, implied, vs_cpu, vs_gpu):
 
 
 def test_what_the_simulator_says_of_lambdas_is_in_the_page():
-    """Nothing is fitted to it: 0.5 to 4.2 times what the paper's dollars imply."""
+    """Nothing is fitted to it: 0.5 to 4.1 times what the paper's dollars imply."""
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in PAGE.read_text().split("\n") if "| G" in row]
     said = {row[0]: row[1:] for row in rows if len(row) == 4}
     for name, row in ROWS.items():
