@@ -5,11 +5,15 @@
    the width itself. So the wider a model is, the more Lambdas gain: on servers with F flop/s and links of B bytes/s
    from about 8 F / 6 B columns on. Both are simulated with every one of ``WIDTHS`` that the cluster holds.
 3. Price: a bill is linear in what Lambda charges.
+4. Length: of all simulated options, the best with Lambdas and the best of CPUs alone are compared in runs of other
+   numbers of epochs, too. Their epochs are not simulated again: a run takes its setup, its first epoch, and as many
+   more as it needs. EC2 bills 60 s at least, Lambda has no minimum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cost_planner.plan.asked import Asked
@@ -23,6 +27,8 @@ from siafu.pricing import cost
 WIDTHS = tuple(2**n for n in range(4, 13))
 #: Options of a backend that are simulated: those whose floors promise most.
 PROMISING = 2
+#: Epochs of ``pipe`` in runs that are compared (rule 4).
+LENGTHS = (*(count * 10**power for power in range(4) for count in (1, 2, 5)), 10_000)
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,12 @@ class Pair:
         return cost.free_usd(amounts["requests"], amounts["gb_s"], config.cloud.arch, config.lambdas.region)
 
     @property
+    def usd_per_gb_s(self) -> float:
+        """Lambda's price of a GB-s, the mean over the bill with Lambdas."""
+        computed = [item for item in self.beside.cost.items if (item.part, item.unit) == ("lambda", "GB-s")]
+        return sum(item.usd for item in computed) / sum(item.quantity for item in computed)
+
+    @property
     def even_price(self) -> float | None:
         """Factor of Lambda's prices at which both are worth the same; None: there is none."""
         of_lambda = self.beside.cost.parts["lambda"]
@@ -58,11 +70,31 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Length:
+    """Of a run."""
+
+    epochs: int  # of pipe
+    seconds: float  # of the best option with Lambdas
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Runs in which the best option with Lambdas is ahead of the best of CPUs alone."""
+
+    first: Length
+    last: Length | None  # None: longer runs than those of ``LENGTHS`` are not known
+
+
+@dataclass(frozen=True)
 class Lambdas:
-    """Beside CPUs alone on one cluster: as asked, and with hidden layers of other widths."""
+    """Beside CPUs alone on one cluster: as asked, and with hidden layers of other widths. Of all simulated options, in
+    runs of other lengths."""
 
     asked: Pair
     by_width: Mapping[int, Pair]  # narrowest first; empty for a model without hidden layers
+    worth_more: Lengths | None  # None: at none of ``LENGTHS``
+    cheaper: Lengths | None
+    max_vcpus: float  # of EC2, that the user allows; infinite: no limit
 
 
 def lambdas_on(asked: Asked, predicted: Sequence[Predicted]) -> Lambdas | None:
@@ -83,7 +115,45 @@ def lambdas_on(asked: Asked, predicted: Sequence[Predicted]) -> Lambdas | None:
         found = pair if config == asked.config else _pair(replace(cluster, config=config), best.error)
         if found is not None:
             by_width[width] = found
-    return Lambdas(pair, by_width)
+    every = [*predicted, pair.alone, pair.beside]
+    worth_more = lengths(every, asked.epochs.of_pipe, lambda one: one.value)
+    cheaper = lengths(every, asked.epochs.of_pipe, lambda one: -one.cost.usd)
+    return Lambdas(pair, by_width, worth_more, cheaper, asked.max_vcpus)
+
+
+def lengths(predicted: Sequence[Predicted], of_pipe: float, good: Callable[[Predicted], float]) -> Lengths | None:
+    """Rule 4, where more of ``good`` is better; None: at none of ``LENGTHS``. of_pipe: epochs of ``pipe`` that
+    ``predicted`` are of."""
+
+    def best(backend: str, epochs: int) -> Predicted:
+        found = [_lasting(one, epochs / of_pipe) for one in predicted if one.option.backend == backend]
+        return max(found, key=good)
+
+    def ahead(epochs: int) -> bool:
+        return good(best("lambda", epochs)) > good(best("cpu", epochs))
+
+    def length(epochs: int) -> Length:
+        return Length(epochs, best("lambda", epochs).seconds)
+
+    places = [place for place, epochs in enumerate(LENGTHS) if ahead(epochs)]
+    if not places:
+        return None
+    before = LENGTHS[places[0] - 1] if places[0] else 0
+    first = _first(ahead, before + 1, LENGTHS[places[0]])
+    if places[-1] == len(LENGTHS) - 1:
+        return Lengths(length(first), None)
+    beyond = _first(lambda epochs: not ahead(epochs), LENGTHS[places[-1]] + 1, LENGTHS[places[-1] + 1])
+    return Lengths(length(first), length(beyond - 1))
+
+
+def _first(so: Callable[[int], bool], low: int, high: int) -> int:
+    """The least number from ``low`` to ``high`` for which it is so; it is for ``high``."""
+    return low + bisect_left(range(low, high), True, key=so)
+
+
+def _lasting(one: Predicted, times: float) -> Predicted:
+    """The same option with so many times its epochs."""
+    return replace(one, option=replace(one.option, epochs=max(1, round(times * one.option.epochs))))
 
 
 def _widths(model: Model) -> tuple[int, ...]:
