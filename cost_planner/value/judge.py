@@ -233,7 +233,7 @@ def _row(
         "devices": sorted({one.device for one in group} - {""}),
         "stand_in": any(one.config.run.on != "aws" for one in group),
         "shares_cores": any(_shares_cores(one.config) for one in group),
-        "whole_cores": any(_has_whole_cores(one.config) for one in group),
+        "whole_cores": any(has_whole_cores(one.config) for one in group),
         "best": median(scores) if scores else None,
         "run_dirs": [one.where for one in group],
         "attempts": [
@@ -301,7 +301,7 @@ def _shares_cores(config: Config) -> bool:
     return config.servers.backend == "lambda" and config.run.on == "local" and config.lambdas.place.same_machine
 
 
-def _has_whole_cores(config: Config) -> bool:
+def has_whole_cores(config: Config) -> bool:
     """Whether Lambdas compute with more than their memory buys on AWS."""
     lambdas = config.lambdas
     return config.servers.backend == "lambda" and lambdas.core > replace(lambdas, cpu_share="real").core

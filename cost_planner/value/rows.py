@@ -113,6 +113,8 @@ class Pair(TypedDict):
     seeds: int
     choices: int  # pairs among which this one was chosen
     certain: bool | None  # whether they differ; None of too few seeds
+    faster: float  # times the other's speed: its time to the target over this one's
+    faster_interval: list[float] | None
     seconds: float
     even_s: float  # in which it would be worth as much as the other
 
