@@ -314,8 +314,8 @@ def written(score: float | None, digits: int = 4) -> str:
     return "–" if score is None else f"{score:.{digits}f}"
 
 
-#: lambda.cpu_share -> what environments that are not on AWS computed with.
-OF_CPU = {"real": "the share of a core that AWS gives", "free": "whole cores"}
+#: lambda.cpu_share -> where environments that are not on AWS computed.
+OF_CPU = {"real": "on the share of a core that AWS gives", "free": "on whole cores"}
 
 
 def share_of_evaluation(lanes: Lanes | None) -> str:

@@ -154,7 +154,7 @@ def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, mon
         "saved in    runs/one",
     ]
     assert summary(result) == lines
-    for share, words in (("real", "the share of a core that AWS gives"), ("free", "whole cores")):
+    for share, words in (("real", "on the share of a core that AWS gives"), ("free", "on whole cores")):
         here = summary({**result, "lambda_cpu_share": share})
         assert here == [*lines[:2], f"{lines[2]}; {words} (lambda.cpu_share = {share})", *lines[3:]]
     assert summary({**result, "lambda_cpu_share": None}) == lines
