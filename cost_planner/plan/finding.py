@@ -83,7 +83,7 @@ def of_lambdas(found: Lambdas | None) -> list[str]:
     if even:
         said.append("Their value and that of the CPUs alone are about even, within the prediction's error.")
     if worth := {width: pair.worth > 1 for width, pair in found.by_width.items()}:
-        said.append(f"They have more value {_widths(worth)}.")
+        said.append(f"They have more value {widths(worth)}.")
     if pair.even_price is not None:
         said.append(f"At {pair.even_price:.2f} times Lambda's prices, the values are equal.")
     said.append(f"A month's unused free tier would pay {dollars(pair.free_usd)} of these Lambdas.")
@@ -91,10 +91,10 @@ def of_lambdas(found: Lambdas | None) -> list[str]:
 
 
 def _by_width(pairs: Mapping[int, Pair]) -> list[str]:
-    return [f"They are faster {_widths({width: pair.faster > 1 for width, pair in pairs.items()})}."] if pairs else []
+    return [f"They are faster {widths({width: pair.faster > 1 for width, pair in pairs.items()})}."] if pairs else []
 
 
-def _widths(so: Mapping[int, bool]) -> str:
+def widths(so: Mapping[int, bool]) -> str:
     """Hidden widths at which it is so, in words."""
     found = [width for width, is_so in so.items() if is_so]
     least, most = min(so), max(so)

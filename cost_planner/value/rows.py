@@ -159,8 +159,26 @@ class TunedTo(TypedDict):
     usd: float
 
 
+class OfWidth(TypedDict):
+    """With Lambdas, beside CPU servers alone."""
+
+    faster: float  # times the speed
+    relative_value: float
+
+
+class PredictedWidths(TypedDict):
+    """What ``siafu plan`` predicts of hidden layers of other widths (``cost_planner.value.widths``)."""
+
+    instance: str  # of each graph server
+    servers: int
+    by_hidden: Mapping[int, OfWidth]
+    text: str
+
+
 class Printed(Found):
     """All of --json."""
+
+    predicted_widths: PredictedWidths | None
 
     source: str
     run_dir: str | None
