@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from cost_planner.plan.lambdas import Lambdas, Length, Lengths, Pair
 from cost_planner.plan.ranking import Predicted
@@ -79,7 +80,7 @@ def of_lambdas(found: Lambdas | None) -> list[str]:
     pair, option = found.asked, found.asked.beside.option
     number = f"{pair.beside.simulated.environments} of {option.config.lambdas.memory_mb} MB"
     even = _even(pair.alone, pair.beside) and _even(pair.beside, pair.alone)
-    said = [f"Lambdas on {option.machines} x {option.machine.name}: {number} beside {option.name}."]
+    said = [f"Lambdas on {option.machines} x {option.machine.name}: {number} ({option.name})."]
     if even:
         said.append("Their value and that of the CPUs alone are about even, within the prediction's error.")
     if worth := {width: pair.worth > 1 for width, pair in found.by_width.items()}:
@@ -95,22 +96,26 @@ def _by_width(pairs: Mapping[int, Pair]) -> list[str]:
 
 
 def widths(so: Mapping[int, bool]) -> str:
-    """Hidden widths at which it is so, in words."""
-    found = [width for width, is_so in so.items() if is_so]
-    least, most = min(so), max(so)
-    if not found or len(found) == len(so):
-        return f"at {'every' if found else 'no'} hidden width from {least:,} to {most:,}"
-    first, last = min(found), max(found)
+    """Hidden widths, narrowest first, at which it is so, in words."""
+    if len(set(so.values())) == 1:
+        return f"at {'every' if all(so.values()) else 'no'} hidden width from {min(so):,} to {max(so):,}"
+    groups = [[width for width, _ in group] for is_so, group in groupby(so.items(), lambda item: item[1]) if is_so]
+    return f"at hidden widths {' and '.join(_range(found, min(so), max(so)) for found in groups)}"
+
+
+def _range(found: Sequence[int], least: int, most: int) -> str:
+    """Neighbours among the widths from ``least`` to ``most``."""
+    first, last = found[0], found[-1]
     if last == most:
-        return f"from hidden width {first:,} on"
+        return f"from {first:,} on"
     if first == least:
-        return f"up to hidden width {last:,}"
-    return f"at hidden width {first:,}" if first == last else f"at hidden widths from {first:,} to {last:,}"
+        return f"up to {last:,}"
+    return f"of {first:,}" if first == last else f"from {first:,} to {last:,}"
 
 
 def _by_price(pair: Pair) -> str:
     if pair.even_price is None:
-        return "No price of Lambda makes the values equal."
+        return "Even free Lambdas would have less value."
     even, today = (_price(factor * pair.usd_per_gb_s) for factor in (pair.even_price, 1.0))
     return f"At {even} per GB-s of Lambda (today {today}), the values are equal."
 
@@ -127,13 +132,19 @@ def _by_length(found: Lambdas) -> str:
     return f"Of all options, those with Lambdas cost less {cheaper}, and have more value {worth_more}."
 
 
-def _runs(found: Lengths | None) -> str:
+def _runs(found: Sequence[Lengths]) -> str:
     """Lengths of a run, in words."""
-    if found is None:
+    if not found:
         return "at no number of epochs"
+    if found[0].first.epochs == 1 and found[0].last is None:
+        return "at any number of epochs"
+    return " and ".join(map(_between, found))
+
+
+def _between(found: Lengths) -> str:
     first, last = found.first, found.last
     if last is None:
-        return "at any number of epochs" if first.epochs == 1 else f"from {_run(first)} on"
+        return f"from {_run(first)} on"
     return f"up to {_run(last)}" if first.epochs == 1 else f"from {_run(first)} to {_run(last)}"
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from cost_planner.plan.asked import Asked
 from cost_planner.plan.options import Catalogue, Option
@@ -92,8 +93,8 @@ class Lambdas:
 
     asked: Pair
     by_width: Mapping[int, Pair]  # narrowest first; empty for a model without hidden layers
-    worth_more: Lengths | None  # None: at none of ``LENGTHS``
-    cheaper: Lengths | None
+    worth_more: Sequence[Lengths]  # shortest first; empty: at none of ``LENGTHS``
+    cheaper: Sequence[Lengths]
     max_vcpus: float  # of EC2, that the user allows; infinite: no limit
 
 
@@ -121,9 +122,9 @@ def lambdas_on(asked: Asked, predicted: Sequence[Predicted]) -> Lambdas | None:
     return Lambdas(pair, by_width, worth_more, cheaper, asked.max_vcpus)
 
 
-def lengths(predicted: Sequence[Predicted], of_pipe: float, good: Callable[[Predicted], float]) -> Lengths | None:
-    """Rule 4, where more of ``good`` is better; None: at none of ``LENGTHS``. of_pipe: epochs of ``pipe`` that
-    ``predicted`` are of."""
+def lengths(predicted: Sequence[Predicted], of_pipe: float, good: Callable[[Predicted], float]) -> list[Lengths]:
+    """Rule 4, where more of ``good`` is better: shortest first. of_pipe: epochs of ``pipe`` that ``predicted`` are
+    of."""
 
     def best(backend: str, epochs: int) -> Predicted:
         found = [_lasting(one, epochs / of_pipe) for one in predicted if one.option.backend == backend]
@@ -135,20 +136,20 @@ def lengths(predicted: Sequence[Predicted], of_pipe: float, good: Callable[[Pred
     def length(epochs: int) -> Length:
         return Length(epochs, best("lambda", epochs).seconds)
 
-    places = [place for place, epochs in enumerate(LENGTHS) if ahead(epochs)]
-    if not places:
-        return None
-    before = LENGTHS[places[0] - 1] if places[0] else 0
-    first = _first(ahead, before + 1, LENGTHS[places[0]])
-    if places[-1] == len(LENGTHS) - 1:
-        return Lengths(length(first), None)
-    beyond = _first(lambda epochs: not ahead(epochs), LENGTHS[places[-1]] + 1, LENGTHS[places[-1] + 1])
-    return Lengths(length(first), length(beyond - 1))
+    def first_unlike(epochs: int, longer: int) -> int:
+        was, others = ahead(epochs), range(epochs + 1, longer)
+        return epochs + 1 + bisect_left(others, True, key=lambda one: ahead(one) != was)
 
-
-def _first(so: Callable[[int], bool], low: int, high: int) -> int:
-    """The least number from ``low`` to ``high`` for which it is so; it is for ``high``."""
-    return low + bisect_left(range(low, high), True, key=so)
+    found: list[Lengths] = []
+    begun = 1 if ahead(LENGTHS[0]) else 0  # epochs since which they have been ahead; 0: they are not
+    for shorter, longer in pairwise(LENGTHS):
+        if ahead(longer) == bool(begun):
+            continue
+        changed = first_unlike(shorter, longer)
+        if begun:
+            found.append(Lengths(length(begun), length(changed - 1)))
+        begun = 0 if begun else changed
+    return [*found, Lengths(length(begun), None)] if begun else found
 
 
 def _lasting(one: Predicted, times: float) -> Predicted:

@@ -100,11 +100,9 @@ def lambdas_json(found: Lambdas | None) -> dict[str, Any] | None:
     }
 
 
-def _lengths_json(found: Lengths | None) -> dict[str, Any] | None:
-    """None: no run; ``to`` is None where no end is known."""
-    if found is None:
-        return None
-    return {"from": vars(found.first), "to": None if found.last is None else vars(found.last)}
+def _lengths_json(found: Sequence[Lengths]) -> list[dict[str, Any]]:
+    """``to`` is None where no end is known."""
+    return [{"from": vars(one.first), "to": None if one.last is None else vars(one.last)} for one in found]
 
 
 def settings_of(config: Config) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def test_the_line_has_the_ratios_the_width_and_the_price(found):
         f"On 2 x c5n.2xlarge, Lambdas give {faster:.2f} times the speed and {worth:.2f} times the value of CPUs alone."
     )
     width = min(width for width, pair in found.by_width.items() if pair.faster > 1)
-    assert f"They are faster from hidden width {width:,} on." in line
+    assert f"They are faster at hidden widths from {width:,} on." in line
     assert len(textwrap.wrap(line, 80)) <= 4
 
 
@@ -119,7 +119,7 @@ def test_the_price_of_a_gb_s_is_that_of_the_bill(found):
     (line,) = line_of_lambdas(replace(found, asked=pair))
     assert f"{digits} per GB-s of Lambda (today $0.0000133), the values are equal." in line
     slow = Pair(pair.alone, replace_seconds(pair.beside, 100 * pair.alone.seconds))
-    assert "No price of Lambda makes the values equal." in line_of_lambdas(replace(found, asked=slow))[0]
+    assert "Even free Lambdas would have less value." in line_of_lambdas(replace(found, asked=slow))[0]
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,11 @@ def test_the_price_of_a_gb_s_is_that_of_the_bill(found):
     [
         ("0000", "at no hidden width from 1 to 8"),
         ("1111", "at every hidden width from 1 to 8"),
-        ("0011", "from hidden width 4 on"),
-        ("1100", "up to hidden width 2"),
+        ("0011", "at hidden widths from 4 on"),
+        ("1100", "at hidden widths up to 2"),
         ("0110", "at hidden widths from 2 to 4"),
-        ("0100", "at hidden width 2"),
+        ("0100", "at hidden widths of 2"),
+        ("1001", "at hidden widths up to 1 and from 8 on"),
     ],
 )
 def test_a_range_of_widths_in_words(found, so, words):
@@ -187,11 +188,11 @@ class Simple:
         return value(self.seconds, self.cost.usd)
 
 
-def worth_more(*options: Any) -> Lengths | None:
+def worth_more(*options: Any) -> list[Lengths]:
     return lengths(options, 100, lambda one: one.value)
 
 
-def cheaper(*options: Any) -> Lengths | None:
+def cheaper(*options: Any) -> list[Lengths]:
     return lengths(options, 100, lambda one: -one.cost.usd)
 
 
@@ -202,12 +203,12 @@ LAMBDA = Simple(Option("lambda", 0.02, 0.02, setup_s=10.0), epoch_s=2.0)
 def test_lambdas_on_fewer_servers_are_worth_more_in_short_runs():
     """n epochs. CPUs: (10 + n) s at $6. Lambdas: T = 10 + 2n s at $0.04 T from 60 s on. The products are equal where
     T^2 - 75 T - 750 = 0: at T = 83.9 s, which is 36.97 epochs."""
-    assert worth_more(CPU, LAMBDA) == Lengths(Length(1, 12.0), Length(36, 82.0))
+    assert worth_more(CPU, LAMBDA) == [Lengths(Length(1, 12.0), Length(36, 82.0))]
 
 
 def test_the_end_is_not_known_where_lambdas_stay_cheaper():
     """$0.1 (10 + n), and $0.04 (10 + 2n)."""
-    assert cheaper(CPU, LAMBDA) == Lengths(Length(1, 12.0), None)
+    assert cheaper(CPU, LAMBDA) == [Lengths(Length(1, 12.0), None)]
 
 
 def test_epochs_of_other_modes_are_in_proportion():
@@ -219,29 +220,42 @@ def test_epochs_of_other_modes_are_in_proportion():
 def test_the_best_of_each_kind_is_compared_at_every_length():
     """Half as dear: the other CPU option beats Lambdas from the first epoch on."""
     small = Simple(Option("cpu", 0.01, 0.0, setup_s=10.0), epoch_s=1.5)
-    assert worth_more(CPU, small, LAMBDA) is None
-    assert cheaper(CPU, small, LAMBDA) is None
+    assert worth_more(CPU, small, LAMBDA) == []
+    assert cheaper(CPU, small, LAMBDA) == []
 
 
 def test_long_runs_may_be_those_that_lambdas_win():
     """A start of 40 s more, and half the time an epoch: $0.1 max(60, T) of both; n + 10 = 50 + n / 2 at 80 epochs."""
     quick = Simple(Option("lambda", 0.10, 0.0, setup_s=50.0), epoch_s=0.5)
-    assert worth_more(CPU, quick) == Lengths(Length(81, 90.5), None)
+    assert worth_more(CPU, quick) == [Lengths(Length(81, 90.5), None)]
     assert LENGTHS[-1] == 10_000
+
+
+def test_short_and_long_runs_may_both_be_won():
+    """Small servers with Lambdas win the first (as above), large ones that are fast win the last."""
+    fast = Simple(Option("lambda", 0.20, 0.0, setup_s=60.0), epoch_s=0.25)
+    short, long = worth_more(CPU, LAMBDA, fast)
+    assert short == Lengths(Length(1, 12.0), Length(36, 82.0))
+    epochs = long.first.epochs
+    assert long.last is None
+    for count, is_ahead in ((epochs - 1, False), (epochs, True)):
+        cpu, lambdas = 0.1 * max(60, 10 + count) * (10 + count), 0.2 * (60 + count / 4) ** 2
+        assert (lambdas < cpu) == is_ahead
+
+
+ALWAYS, SHORT = Lengths(Length(1, 12.0), None), Lengths(Length(1, 12.0), Length(36, 82.0))
+LONG = Lengths(Length(81, 90.5), None)
 
 
 @pytest.mark.parametrize(
     ("cheaper", "worth_more", "words"),
     [
-        (None, None, "cost less and have more value at no number of epochs."),
-        (
-            Lengths(Length(1, 12.0), None),
-            None,
-            "cost less at any number of epochs, and have more value at no",
-        ),
-        (None, Lengths(Length(1, 12.0), Length(36, 82.0)), "and have more value up to 36 epochs (82 s)."),
-        (None, Lengths(Length(81, 90.5), None), "and have more value from 81 epochs (90.5 s) on."),
-        (None, Lengths(Length(2, 5.0), Length(9, 600.0)), "value from 2 epochs (5 s) to 9 epochs (10 min)."),
+        ([], [], "cost less and have more value at no number of epochs."),
+        ([ALWAYS], [], "cost less at any number of epochs, and have more value at no"),
+        ([], [SHORT], "and have more value up to 36 epochs (82 s)."),
+        ([], [LONG], "and have more value from 81 epochs (90.5 s) on."),
+        ([], [Lengths(Length(2, 5.0), Length(9, 600.0))], "value from 2 epochs (5 s) to 9 epochs (10 min)."),
+        ([SHORT, LONG], [], "cost less up to 36 epochs (82 s) and from 81 epochs (90.5 s) on, and have"),
     ],
 )
 def test_lengths_of_runs_in_words(found, cheaper, worth_more, words):
