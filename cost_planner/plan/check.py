@@ -22,7 +22,7 @@ from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.epochs import Epochs
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Predicted, bill_of_servers, first_epochs
-from cost_planner.value import judge
+from cost_planner.value.trained import has_whole_cores
 from run_coordinator.reports import lambda_cpu_share
 from siafu import peak_memory, run_files
 from siafu.baseline import BaselineConfig, load
@@ -93,7 +93,7 @@ def of_run(run: Path, calibration: Calibration) -> Check:
     }
     quantities = {name: Quantity(found[name] if name != "usd" or paid else None, measured[name]) for name in WORDS}
     kept = config.data.keep_aggregate and manifest.edge_types != "inductive" and not manifest.sparse_features
-    return Check(str(run), quantities, calibration.error, kept, lambda_cpu_share(config), judge.has_whole_cores(config))
+    return Check(str(run), quantities, calibration.error, kept, lambda_cpu_share(config), has_whole_cores(config))
 
 
 def show(console: Console, checks: Sequence[Check]) -> None:

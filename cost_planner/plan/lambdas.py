@@ -29,7 +29,7 @@ WIDTHS = tuple(2**n for n in range(4, 13))
 #: Options of a backend that are simulated: those whose floors promise most.
 PROMISING = 2
 #: Epochs of ``pipe`` in runs that are compared (rule 4).
-LENGTHS = (*(count * 10**power for power in range(4) for count in (1, 2, 5)), 10_000)
+LENGTHS = (*(count * 10**power for power in range(4) for count in (1, 3)), 10_000)
 
 
 @dataclass(frozen=True)
