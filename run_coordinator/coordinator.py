@@ -31,7 +31,18 @@ import numpy as np
 from run_coordinator.actions import Action, Record, Save, Status
 from run_coordinator.epoch_totals import Ledger
 from run_coordinator.meter import LIMITS, Meter
-from run_coordinator.reports import arithmetic, check, error_of, lanes, links, of_lambda, outlasts, processors, total
+from run_coordinator.reports import (
+    arithmetic,
+    check,
+    error_of,
+    lambda_cpu_share,
+    lanes,
+    links,
+    of_lambda,
+    outlasts,
+    processors,
+    total,
+)
 from run_coordinator.states import States, state_message
 from run_coordinator.usage import Usages
 from siafu import __version__, run_files
@@ -473,6 +484,7 @@ class Coordinator:
             "epoch_seconds_median": float(np.median(later)) if later else 0.0,
             "loss_history": self.ledger.losses[:epochs],
             "lambda": of_lambda(usage),
+            "lambda_cpu_share": lambda_cpu_share(self.config),
             "usage": usage,
             "usage_complete": self.usage_complete,
             "cost": self.meter.cost(max(self.heard.values(), default=0.0)).to_dict(),

@@ -12,7 +12,7 @@ from siafu.config import Config
 from siafu.errors import GnnError, RemoteProtocolError, UnknownError
 from siafu.metrics import LEAST_LOSS
 from siafu.processor import NUMPY, PROCESSOR
-from siafu.run_files import Lanes
+from siafu.run_files import CpuShare, Lanes
 from siafu.tasks import Kind, Lane
 from siafu.wire import BYTES_TO, EpochReport, EvalReport, Failed, Message, Stopped, Usage
 
@@ -70,6 +70,14 @@ def arithmetic(config: Config, kinds: list[str]) -> str:
     if any(kind.endswith(NUMPY) for kind in kinds):
         return "numpy"
     return "bfloat16" if config.model.rows == "bfloat16" else "as everywhere"
+
+
+def lambda_cpu_share(config: Config) -> CpuShare | None:
+    """What environments that are not on AWS computed with: "real", the share of a core that Lambda gives for their
+    memory, or "free", all that they could get. None where there are no such environments."""
+    if config.servers.backend != "lambda" or config.lambdas.place.billed:
+        return None
+    return "real" if config.lambdas.cpu_share == "real" else "free"
 
 
 def lanes(usage: Mapping[str, float]) -> Lanes:

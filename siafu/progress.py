@@ -314,6 +314,10 @@ def written(score: float | None, digits: int = 4) -> str:
     return "–" if score is None else f"{score:.{digits}f}"
 
 
+#: lambda.cpu_share -> where environments that are not on AWS computed.
+OF_CPU = {"real": "on the share of a core that AWS gives", "free": "on whole cores"}
+
+
 def share_of_evaluation(lanes: Lanes | None) -> str:
     """Its share of what training and evaluation took; "" where nothing was trained, or nobody counts it."""
     if not lanes or not lanes["train"]["tensor_tasks"]:
@@ -360,6 +364,8 @@ def summary(result: Result) -> list[str]:
             f"Lambda      {usage['invocations']:.0f} invocations, {usage['gb_s']:.1f} GB-s billed, "
             f"{usage['relaunches']:.0f} relaunches, {usage['duplicates']:.0f} duplicates"
         )
+        if share := result.get("lambda_cpu_share"):
+            lines[-1] += f"; {OF_CPU[share]} (lambda.cpu_share = {share})"
     if held := result.get("usage", {}).get(peak_memory.NAME):
         lines.append(f"memory      {size(held)} in the graph server that held the most")
     if cost and cost["usd"]:

@@ -179,11 +179,14 @@ class LaneUsage(TypedDict):
 Lanes = Mapping[str, LaneUsage]  # "train", "eval"
 
 
+CpuShare = Literal["real", "free"]  # lambda.cpu_share, decided
+
 #: What servers alone tell. The functional form, for ``lambda`` is no name in Python.
 _OfServers = TypedDict(
     "_OfServers",
     {
         "lambda": Usage,  # invocations, billed_ms, gb_s, relaunches, duplicates
+        "lambda_cpu_share": "CpuShare | None",  # of environments that are not on AWS; None: there were none
         "usage": Usage,
         "usage_complete": bool,  # whether every server has said what its workers cost to the end
         "lanes": Lanes,

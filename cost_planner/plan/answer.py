@@ -17,7 +17,7 @@ from cost_planner import memory
 from cost_planner.memory import GIB
 from cost_planner.plan import quotas
 from cost_planner.plan.calibration import Calibration
-from cost_planner.plan.finding import finding, in_short, of_lambdas, words
+from cost_planner.plan.finding import finding, in_short, line_of_lambdas, of_lambdas, words
 from cost_planner.plan.graphs import Graph, short
 from cost_planner.plan.here import Here, fits
 from cost_planner.plan.lambdas import Lambdas
@@ -65,7 +65,7 @@ class Planned:
 
 def brief(console: Console, found: Planned) -> None:
     """The answer, the options, and what may change the user's decision."""
-    lines = [*answers(found.ranking), *in_short(found.ranking.predicted)]
+    lines = [*answers(found.ranking), *in_short(found.ranking.predicted), *line_of_lambdas(found.lambdas)]
     for line in [*lines, ""]:
         console.print(line, highlight=False)
     console.print(_options(found))

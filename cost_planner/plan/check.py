@@ -22,12 +22,14 @@ from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.epochs import Epochs
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Predicted, bill_of_servers, first_epochs
+from cost_planner.value.trained import has_whole_cores
+from run_coordinator.reports import lambda_cpu_share
 from siafu import peak_memory, run_files
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.progress import dollars, duration, size
-from siafu.run_files import CONFIG, MANIFEST, RESULT
+from siafu.run_files import CONFIG, MANIFEST, RESULT, CpuShare
 from siafu.shards import Manifest, ShardSet
 
 
@@ -50,10 +52,12 @@ class Check:
     quantities: Mapping[str, Quantity]
     error: float  # of predicted times, relative: the calibration's
     first_run_only: bool = False  # whether later runs on these shards hold less: layer 0's aggregate is kept
+    cpu_share: CpuShare | None = None  # lambda.cpu_share of environments on this machine; None: there were none
+    whole_cores: bool = False  # whether these computed with more than their memory buys on AWS
 
     def to_dict(self) -> dict[str, Any]:
         told = {name: {**vars(one), "ratio": one.ratio} for name, one in self.quantities.items()}
-        return {"run": self.run, "error": self.error, **told}
+        return {"run": self.run, "error": self.error, "lambda_cpu_share": self.cpu_share, **told}
 
 
 #: Of a quantity's name: what people read.
@@ -89,7 +93,7 @@ def of_run(run: Path, calibration: Calibration) -> Check:
     }
     quantities = {name: Quantity(found[name] if name != "usd" or paid else None, measured[name]) for name in WORDS}
     kept = config.data.keep_aggregate and manifest.edge_types != "inductive" and not manifest.sparse_features
-    return Check(str(run), quantities, calibration.error, kept)
+    return Check(str(run), quantities, calibration.error, kept, lambda_cpu_share(config), has_whole_cores(config))
 
 
 def show(console: Console, checks: Sequence[Check]) -> None:
@@ -105,6 +109,13 @@ def show(console: Console, checks: Sequence[Check]) -> None:
         console.print(
             "Memory is predicted for a first run on its shards. A later run reads layer 0's aggregate from the shards' "
             "folder, and holds less.",
+            highlight=False,
+        )
+    free = [check.run for check in checks if check.whole_cores]
+    if free:
+        console.print(
+            f"Lambdas computed on whole cores (lambda.cpu_share = free), predicted and measured: {', '.join(free)}. On "
+            "AWS they get the share of a core that their memory buys (lambda.cpu_share = real).",
             highlight=False,
         )
     console.print(

@@ -19,7 +19,7 @@ from cost_planner.plan import epochs as needs
 from cost_planner.plan.asked import BACKENDS, CONCURRENCY, MEMORIES_MB, Asked, Backend, Mode
 from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.epochs import Epochs
-from cost_planner.plan.finding import finding, of_lambdas
+from cost_planner.plan.finding import finding, line_of_lambdas, of_lambdas
 from cost_planner.plan.graphs import Graph
 from cost_planner.plan.lambdas import Lambdas, lambdas_on
 from cost_planner.plan.options import Catalogue
@@ -361,7 +361,7 @@ def _found(
         if _limited(ranking.limits.seconds, within["seconds"])
         else None,
         "fastest_within_usd": place[id(within["usd"])] if _limited(ranking.limits.usd, within["usd"]) else None,
-        "finding": [*finding(ranking.predicted), *of_lambdas(lambdas)],
+        "finding": [*finding(ranking.predicted), *line_of_lambdas(lambdas), *of_lambdas(lambdas)],
         "lambdas": show.lambdas_json(lambdas),
         "gpus": gpus,
         "considered": len(catalogue.options),

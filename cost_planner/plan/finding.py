@@ -6,10 +6,13 @@ square of time, as dollars go with time too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
-from cost_planner.plan.lambdas import Lambdas, Pair
+from cost_planner.plan.lambdas import Lambdas, Length, Lengths, Pair
 from cost_planner.plan.ranking import Predicted
+from siafu.errors import counted
 from siafu.progress import dollars, duration
 
 #: Backend -> what it is for a reader, and what to do where it is worth most.
@@ -57,49 +60,96 @@ def in_short(predicted: Sequence[Predicted]) -> list[str]:
     return [*found, " ".join(told)] if told else found
 
 
+def line_of_lambdas(found: Lambdas | None) -> list[str]:
+    """Whether Lambdas pay on one cluster, and from which width, at which price and in which runs they would."""
+    if found is None:
+        return []
+    pair, option = found.asked, found.asked.beside.option
+    within = "" if found.max_vcpus == math.inf else f", with at most {counted(int(found.max_vcpus), 'vCPU')}"
+    line = (
+        f"On {option.machines} x {option.machine.name}{within}, Lambdas give {pair.faster:.2f} times the speed and "
+        f"{pair.worth:.2f} times the value of CPUs alone."
+    )
+    return [" ".join([line, *_by_width(found.by_width), _by_price(pair), _by_length(found)])]
+
+
 def of_lambdas(found: Lambdas | None) -> list[str]:
-    """Whether they pay on one cluster, and when they would."""
+    """Details of this comparison."""
     if found is None:
         return []
     pair, option = found.asked, found.asked.beside.option
     number = f"{pair.beside.simulated.environments} of {option.config.lambdas.memory_mb} MB"
     even = _even(pair.alone, pair.beside) and _even(pair.beside, pair.alone)
-    line = (
-        f"Lambdas on {option.machines} x {option.machine.name}: with {number}, a run is {pair.faster:.2f} times as "
-        f"fast and has {pair.worth:.2f} times the value of the CPUs alone{', about even, within the error' * even}."
-    )
-    free = f"A month's unused free tier would pay {dollars(pair.free_usd)} of these Lambdas."
-    return [" ".join([line, *_by_width(found), *_by_price(pair), free])]
+    said = [f"Lambdas on {option.machines} x {option.machine.name}: {number} ({option.name})."]
+    if even:
+        said.append("Their value and that of the CPUs alone are about even, within the prediction's error.")
+    if worth := {width: pair.worth > 1 for width, pair in found.by_width.items()}:
+        said.append(f"They have more value {widths(worth)}.")
+    if pair.even_price is not None:
+        said.append(f"At {pair.even_price:.2f} times Lambda's prices, the values are equal.")
+    said.append(f"A month's unused free tier would pay {dollars(pair.free_usd)} of these Lambdas.")
+    return [" ".join(said)]
 
 
-def _by_width(found: Lambdas) -> list[str]:
-    pairs = found.by_width
-    if not pairs:
-        return []
-    faster = _where({width: pair.faster > 1 for width, pair in pairs.items()})
-    worth = _where({width: pair.worth > 1 for width, pair in pairs.items()})
-    return [
-        f"Of hidden widths from {min(pairs)} to {max(pairs):,}, they are faster {faster}, and have more value {worth}."
-    ]
+def _by_width(pairs: Mapping[int, Pair]) -> list[str]:
+    return [f"They are faster {widths({width: pair.faster > 1 for width, pair in pairs.items()})}."] if pairs else []
 
 
-def _where(so: Mapping[int, bool]) -> str:
-    """Widths at which it is so, in words: where that begins and ends."""
-    found = [width for width, is_so in so.items() if is_so]
-    if not found or len(found) == len(so):
-        return "at all" if found else "at none"
-    first, last = min(found), max(found)
-    if last == max(so):
+def widths(so: Mapping[int, bool]) -> str:
+    """Hidden widths, narrowest first, at which it is so, in words."""
+    if len(set(so.values())) == 1:
+        return f"at {'every' if all(so.values()) else 'no'} hidden width from {min(so):,} to {max(so):,}"
+    groups = [[width for width, _ in group] for is_so, group in groupby(so.items(), lambda item: item[1]) if is_so]
+    return f"at hidden widths {' and '.join(_range(found, min(so), max(so)) for found in groups)}"
+
+
+def _range(found: Sequence[int], least: int, most: int) -> str:
+    """Neighbours among the widths from ``least`` to ``most``."""
+    first, last = found[0], found[-1]
+    if last == most:
         return f"from {first:,} on"
-    return (
-        f"up to {last:,}" if first == min(so) else f"at {first:,}" if first == last else f"from {first:,} to {last:,}"
-    )
+    if first == least:
+        return f"up to {last:,}"
+    return f"of {first:,}" if first == last else f"from {first:,} to {last:,}"
 
 
-def _by_price(pair: Pair) -> list[str]:
-    if pair.worth >= 1 or pair.even_price is None:
-        return []
-    return [f"At {pair.even_price:.2f} times Lambda's price, the value would be equal."]
+def _by_price(pair: Pair) -> str:
+    if pair.even_price is None:
+        return "Even free Lambdas would have less value."
+    even, today = (_price(factor * pair.usd_per_gb_s) for factor in (pair.even_price, 1.0))
+    return f"At {even} per GB-s of Lambda (today {today}), the values are equal."
+
+
+def _price(usd: float) -> str:
+    """With three digits: 0.0000133334 -> "$0.0000133"."""
+    return f"${usd:.{max(2, 2 - math.floor(math.log10(usd)))}f}"
+
+
+def _by_length(found: Lambdas) -> str:
+    cheaper, worth_more = _runs(found.cheaper), _runs(found.worth_more)
+    if cheaper == worth_more:
+        return f"Of all options, those with Lambdas cost less and have more value {cheaper}."
+    return f"Of all options, those with Lambdas cost less {cheaper}, and have more value {worth_more}."
+
+
+def _runs(found: Sequence[Lengths]) -> str:
+    """Lengths of a run, in words."""
+    if not found:
+        return "at no number of epochs"
+    if found[0].first.epochs == 1 and found[0].last is None:
+        return "at any number of epochs"
+    return " and ".join(map(_between, found))
+
+
+def _between(found: Lengths) -> str:
+    first, last = found.first, found.last
+    if last is None:
+        return f"from {_run(first)} on"
+    return f"up to {_run(last)}" if first.epochs == 1 else f"from {_run(first)} to {_run(last)}"
+
+
+def _run(length: Length) -> str:
+    return f"{counted(length.epochs, 'epoch')} ({duration(length.seconds)})"
 
 
 def _compared(best: Sequence[Predicted]) -> list[str]:

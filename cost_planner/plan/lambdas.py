@@ -5,12 +5,17 @@
    the width itself. So the wider a model is, the more Lambdas gain: on servers with F flop/s and links of B bytes/s
    from about 8 F / 6 B columns on. Both are simulated with every one of ``WIDTHS`` that the cluster holds.
 3. Price: a bill is linear in what Lambda charges.
+4. Length: of all simulated options, the best with Lambdas and the best of CPUs alone are compared in runs of other
+   numbers of epochs, too. Their epochs are not simulated again: a run takes its setup, its first epoch, and as many
+   more as it needs. EC2 bills 60 s at least, Lambda has no minimum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from cost_planner.plan.asked import Asked
 from cost_planner.plan.options import Catalogue, Option
@@ -23,6 +28,8 @@ from siafu.pricing import cost
 WIDTHS = tuple(2**n for n in range(4, 13))
 #: Options of a backend that are simulated: those whose floors promise most.
 PROMISING = 2
+#: Epochs of ``pipe`` in runs that are compared (rule 4).
+LENGTHS = (*(count * 10**power for power in range(4) for count in (1, 3)), 10_000)
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,12 @@ class Pair:
         return cost.free_usd(amounts["requests"], amounts["gb_s"], config.cloud.arch, config.lambdas.region)
 
     @property
+    def usd_per_gb_s(self) -> float:
+        """Lambda's price of a GB-s, the mean over the bill with Lambdas."""
+        computed = [item for item in self.beside.cost.items if (item.part, item.unit) == ("lambda", "GB-s")]
+        return sum(item.usd for item in computed) / sum(item.quantity for item in computed)
+
+    @property
     def even_price(self) -> float | None:
         """Factor of Lambda's prices at which both are worth the same; None: there is none."""
         of_lambda = self.beside.cost.parts["lambda"]
@@ -58,11 +71,31 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Length:
+    """Of a run."""
+
+    epochs: int  # of pipe
+    seconds: float  # of the best option with Lambdas
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Runs in which the best option with Lambdas is ahead of the best of CPUs alone."""
+
+    first: Length
+    last: Length | None  # None: longer runs than those of ``LENGTHS`` are not known
+
+
+@dataclass(frozen=True)
 class Lambdas:
-    """Beside CPUs alone on one cluster: as asked, and with hidden layers of other widths."""
+    """Beside CPUs alone on one cluster: as asked, and with hidden layers of other widths. Of all simulated options, in
+    runs of other lengths."""
 
     asked: Pair
     by_width: Mapping[int, Pair]  # narrowest first; empty for a model without hidden layers
+    worth_more: Sequence[Lengths]  # shortest first; empty: at none of ``LENGTHS``
+    cheaper: Sequence[Lengths]
+    max_vcpus: float  # of EC2, that the user allows; infinite: no limit
 
 
 def lambdas_on(asked: Asked, predicted: Sequence[Predicted]) -> Lambdas | None:
@@ -83,7 +116,45 @@ def lambdas_on(asked: Asked, predicted: Sequence[Predicted]) -> Lambdas | None:
         found = pair if config == asked.config else _pair(replace(cluster, config=config), best.error)
         if found is not None:
             by_width[width] = found
-    return Lambdas(pair, by_width)
+    every = [*predicted, pair.alone, pair.beside]
+    worth_more = lengths(every, asked.epochs.of_pipe, lambda one: one.value)
+    cheaper = lengths(every, asked.epochs.of_pipe, lambda one: -one.cost.usd)
+    return Lambdas(pair, by_width, worth_more, cheaper, asked.max_vcpus)
+
+
+def lengths(predicted: Sequence[Predicted], of_pipe: float, good: Callable[[Predicted], float]) -> list[Lengths]:
+    """Rule 4, where more of ``good`` is better: shortest first. of_pipe: epochs of ``pipe`` that ``predicted`` are
+    of."""
+
+    def best(backend: str, epochs: int) -> Predicted:
+        found = [_lasting(one, epochs / of_pipe) for one in predicted if one.option.backend == backend]
+        return max(found, key=good)
+
+    def ahead(epochs: int) -> bool:
+        return good(best("lambda", epochs)) > good(best("cpu", epochs))
+
+    def length(epochs: int) -> Length:
+        return Length(epochs, best("lambda", epochs).seconds)
+
+    def first_unlike(epochs: int, longer: int) -> int:
+        was, others = ahead(epochs), range(epochs + 1, longer)
+        return epochs + 1 + bisect_left(others, True, key=lambda one: ahead(one) != was)
+
+    found: list[Lengths] = []
+    begun = 1 if ahead(LENGTHS[0]) else 0  # epochs since which they have been ahead; 0: they are not
+    for shorter, longer in pairwise(LENGTHS):
+        if ahead(longer) == bool(begun):
+            continue
+        changed = first_unlike(shorter, longer)
+        if begun:
+            found.append(Lengths(length(begun), length(changed - 1)))
+        begun = 0 if begun else changed
+    return [*found, Lengths(length(begun), None)] if begun else found
+
+
+def _lasting(one: Predicted, times: float) -> Predicted:
+    """The same option with so many times its epochs."""
+    return replace(one, option=replace(one.option, epochs=max(1, round(times * one.option.epochs))))
 
 
 def _widths(model: Model) -> tuple[int, ...]:

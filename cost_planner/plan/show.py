@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from cost_planner import memory
 from cost_planner.memory import GIB
 from cost_planner.plan import quotas
 from cost_planner.plan.here import Here, fits
-from cost_planner.plan.lambdas import Lambdas
+from cost_planner.plan.lambdas import Lambdas, Lengths
 from cost_planner.plan.options import CARD, Option
 from cost_planner.plan.ranking import Predicted, Ranking
 from cost_planner.value.trained import name_of
@@ -87,11 +88,21 @@ def lambdas_json(found: Lambdas | None) -> dict[str, Any] | None:
         "faster": pair.faster,
         "relative_value": pair.worth,
         "break_even_price": pair.even_price,
+        "usd_per_gb_s": pair.usd_per_gb_s,
+        "break_even_usd_per_gb_s": None if pair.even_price is None else pair.even_price * pair.usd_per_gb_s,
         "free_tier_usd": pair.free_usd,
         "by_hidden": {
             width: {"faster": pair.faster, "relative_value": pair.worth} for width, pair in found.by_width.items()
         },
+        "max_vcpus": None if found.max_vcpus == math.inf else found.max_vcpus,
+        "more_value_in_runs": _lengths_json(found.worth_more),
+        "cheaper_in_runs": _lengths_json(found.cheaper),
     }
+
+
+def _lengths_json(found: Sequence[Lengths]) -> list[dict[str, Any]]:
+    """``to`` is None where no end is known."""
+    return [{"from": vars(one.first), "to": None if one.last is None else vars(one.last)} for one in found]
 
 
 def settings_of(config: Config) -> dict[str, Any]:

@@ -42,6 +42,7 @@ FIGURES: dict[str, tuple[str, Callable[[Compared], tuple[Figure, str]]]] = {
     "accuracy-dollars": ("Score against dollars", outcome.accuracy_by_dollars),
     "loss": ("Loss", outcome.loss_by_epoch),
     "value": ("Value", outcome.values),
+    "time-money": ("Time against money", outcome.money_by_time),
     "cost": ("Cost by part", outcome.cost_by_part),
     "time": ("Time by kind of step", activity.time_by_kind),
     "scaling": ("Scaling", outcome.scaling),

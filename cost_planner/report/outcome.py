@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from cost_planner.report import bars, series
+from cost_planner.plan.ranking import front_of
+from cost_planner.report import bars, series, time_money
 from cost_planner.report.compared import Compared, Missing
 from cost_planner.report.drawing import LIGHT, figure, legend
 from cost_planner.report.reading import Run
 from cost_planner.value import judge
-from cost_planner.value.rows import reached
+from cost_planner.value.rows import REACHED, reached
 from siafu.progress import dollars
 
 #: Part of a bill -> what it is called.
@@ -151,6 +153,34 @@ def values(found: Compared) -> tuple[Figure, str]:
     axes.set_xlabel(f"value, {found.judged['relative_to']} = 1")
     spread = " The thin lines span the single runs." if any(row["reached"] > 1 for row, _ in rows) else ""
     return drawn, f"1 / (time x dollars) to the target; longer is better (Dorylus, Fig. 7).{spread}"
+
+
+def money_by_time(found: Compared) -> tuple[Figure, str]:
+    """A point for each contender, the highest value first, and a small one for each of its runs."""
+    rows = reached(found.rows)
+    if len(rows) < 2:
+        raise Missing("it takes two contenders that have reached the target")
+    drawn = figure(3.5)
+    axes = drawn.add_subplot()
+    points = [(row["seconds"], row["cost"]["usd"]) for row in rows]
+    every = list(points)
+    for row, (seconds, usd) in zip(rows, points, strict=True):
+        look = found.look(row["name"]) | {"linestyle": "none"}
+        runs = [(one["seconds"], one["usd"]) for one in row["attempts"] if one["outcome"] == REACHED]
+        if len(runs) > 1:
+            axes.plot(*zip(*runs, strict=True), **look | {"markersize": 3.5, "alpha": 0.6}, label="_runs")
+            every += runs
+        axes.plot(seconds, usd, **look | {"markersize": 8, "markeredgewidth": 1.8}, label=row["name"], zorder=4)
+    time_money.scale(axes, [seconds for seconds, _ in every], [usd for _, usd in every], "until the target")
+    time_money.front(axes, [points[place] for place in front_of(*map(np.array, zip(*points, strict=True)))])
+    time_money.equal_value(axes, *points[0])
+    legend(drawn, axes)
+    return drawn, (
+        "Time and dollars until the target, failed runs included; to the left is faster, further down cheaper. Each "
+        f"point of the dotted line has the value of {rows[0]['name']}, the best: below the line would be more."
+        + " Small marks are single runs."
+        * any(row["reached"] > 1 for row in rows)
+    )
 
 
 def scaling(found: Compared) -> tuple[Figure, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cost_planner.value import contenders, contest, finding, judge, table, trained, tuning
+from cost_planner.value import contenders, contest, finding, judge, table, trained, tuning, widths
 from cost_planner.value.names import names_apart
 from cost_planner.value.rows import OnMachines, Printed, TunedTo
 from graph_data import source_flags
@@ -277,6 +277,7 @@ def _show_runs(
         "source": runs[0].config.data.source if runs else "".join(args.words),
         "run_dir": None if folder is None else str(folder),
         "tuned": tuned,
+        "predicted_widths": widths.predicted(runs, judged["rows"], stand_in),
         **there,
         "finding": finding.of(there),
     }

@@ -3,6 +3,7 @@ say so, and when Lambdas would win.
 
 1. A claim about two contenders is the ratio of their values over the seeds that both have, with its interval
    (``cost_planner.value.pairs``). They differ where the interval does not contain 1. Too few seeds allow no claim.
+   Of Lambdas beside CPU servers alone, the ratio of their times to the target stands beside it.
 2. A contender is worth most if it is told apart from every other one. Where the best of several Lambdas stands beside
    the best of several CPU servers, the interval is widened for that choice.
 3. *Break-even*: the time in which a contender, priced as it is, would be worth as much as another. Lambdas cost in
@@ -65,6 +66,8 @@ def _compared(one: Reached, other: Reached, choices: int = 1) -> Pair:
     """Rules 1 and 3."""
     found = pairs.ratio(attempts(one), attempts(other), choices)
     found = found or pairs.Ratio(one["value"] / other["value"], 0)
+    faster = pairs.ratio(attempts(one), attempts(other), choices, pairs.log_speed)
+    faster = faster or pairs.Ratio(other["seconds"] / one["seconds"], 0)
     return {
         "name": one["name"],
         "other": other["name"],
@@ -73,6 +76,8 @@ def _compared(one: Reached, other: Reached, choices: int = 1) -> Pair:
         "seeds": found.seeds,
         "choices": choices,
         "certain": found.certain,
+        "faster": faster.times,
+        "faster_interval": faster.interval,
         "seconds": one["seconds"],
         "even_s": even_s(one, other),
     }
@@ -145,7 +150,7 @@ def _text(told: Figures, found: OnMachines) -> str:
 
 
 def _too_few(compared: Sequence[Pair]) -> list[str]:
-    """Rule 4 of ``cost_planner.value.pairs``, where it holds for one of them."""
+    """Rule 5 of ``cost_planner.value.pairs``, where it holds for one of them."""
     seeds = [one["seeds"] for one in compared if one["certain"] is None]
     if not seeds:
         return []
@@ -171,12 +176,19 @@ def _most(best: str, others: Sequence[Pair], pair: Pair | None) -> str:
 def _lambda_or_cpu(pair: Pair) -> str:
     lambdas, cpu = pair["name"], pair["other"]
     if pair["certain"] is False:
-        return f"Lambdas ({lambdas}) may not differ from CPU servers alone ({cpu}): {_ratio(pair)} the value."
+        return (
+            f"Lambdas ({lambdas}) may not differ from CPU servers alone ({cpu}): {_ratio(pair)} the value, "
+            f"{_faster(pair)} the speed."
+        )
     if pair["times"] >= 1:
-        return f"Lambdas ({lambdas}) have {_ratio(pair)} the value of CPU servers alone ({cpu})."
+        return (
+            f"Lambdas ({lambdas}) have {_ratio(pair)} the value of CPU servers alone ({cpu}), and {_faster(pair)} the "
+            "speed."
+        )
+    turned = _turned(pair)
     return (
-        f"CPU servers alone ({cpu}) have {_ratio(_turned(pair))} the value of Lambdas ({lambdas}). For the same value, "
-        f"Lambdas would need {pair['even_s']:.3g} s instead of {pair['seconds']:.3g} s."
+        f"CPU servers alone ({cpu}) have {_ratio(turned)} the value of Lambdas ({lambdas}), and {_faster(turned)} the "
+        f"speed. For the same value, Lambdas would need {pair['even_s']:.3g} s instead of {pair['seconds']:.3g} s."
     )
 
 
@@ -197,18 +209,36 @@ def _price(win: LambdasWin) -> list[str]:
 
 def _turned(pair: Pair) -> Pair:
     """The other beside the one."""
-    interval = pair["interval"]
-    turned = None if interval is None else [1 / interval[1], 1 / interval[0]]
-    return {**pair, "times": 1 / pair["times"], "interval": turned}
+    return {
+        **pair,
+        "times": 1 / pair["times"],
+        "interval": _inverse(pair["interval"]),
+        "faster": 1 / pair["faster"],
+        "faster_interval": _inverse(pair["faster_interval"]),
+    }
+
+
+def _inverse(interval: Sequence[float] | None) -> list[float] | None:
+    return None if interval is None else [1 / interval[1], 1 / interval[0]]
 
 
 def _ratio(pair: Pair) -> str:
     """Rule 1: "1.32 times (95% interval 1.21 to 1.45, 5 seeds)"."""
     if pair["interval"] is None:
         return f"{_times(pair['times'])} times"
-    low, high = map(_times, pair["interval"])
     chosen = f", widened for the choice among {pair['choices']} pairs" * (pair["choices"] > 1)
-    return f"{_times(pair['times'])} times (95% interval {low} to {high}, {pair['seeds']} seeds{chosen})"
+    return f"{_times(pair['times'])} times (95% interval {_between(pair['interval'])}, {pair['seeds']} seeds{chosen})"
+
+
+def _faster(pair: Pair) -> str:
+    """Rule 1, of times to the target: "1.15 times (1.10 to 1.20)"."""
+    interval = pair["faster_interval"]
+    return f"{_times(pair['faster'])} times" + ("" if interval is None else f" ({_between(interval)})")
+
+
+def _between(interval: Sequence[float]) -> str:
+    low, high = map(_times, interval)
+    return f"{low} to {high}"
 
 
 def _times(ratio: float) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 from cost_planner.value import pairs, value
 from cost_planner.value.pairs import Attempt
 from cost_planner.value.rows import CUT_SHORT, MISSED, REACHED, Judged, OfSuccesses, Row, StoodInFor, Unreached
-from cost_planner.value.trained import Contender, Evaluated, reached_by_all
+from cost_planner.value.trained import Contender, Evaluated, has_whole_cores, reached_by_all
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -233,7 +233,7 @@ def _row(
         "devices": sorted({one.device for one in group} - {""}),
         "stand_in": any(one.config.run.on != "aws" for one in group),
         "shares_cores": any(_shares_cores(one.config) for one in group),
-        "whole_cores": any(_has_whole_cores(one.config) for one in group),
+        "whole_cores": any(has_whole_cores(one.config) for one in group),
         "best": median(scores) if scores else None,
         "run_dirs": [one.where for one in group],
         "attempts": [
@@ -299,12 +299,6 @@ def _ranks(one: Contender) -> int:
 def _shares_cores(config: Config) -> bool:
     """Whether Lambdas compute on the cores of the servers."""
     return config.servers.backend == "lambda" and config.run.on == "local" and config.lambdas.place.same_machine
-
-
-def _has_whole_cores(config: Config) -> bool:
-    """Whether Lambdas compute with more than their memory buys on AWS."""
-    lambdas = config.lambdas
-    return config.servers.backend == "lambda" and lambdas.core > replace(lambdas, cpu_share="real").core
 
 
 def spent(one: Contender, at: Evaluated, stand_in: StandIn) -> Cost:

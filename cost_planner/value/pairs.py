@@ -7,7 +7,8 @@
 3. The interval is the jackknife's over the seeds (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, ch.
    11), of the logarithm of the ratio, with Student's t. With no failures this is nearly the t interval of the seeds'
    own log ratios; a percentile bootstrap of so few seeds is too narrow.
-4. With fewer than ``MIN_SEEDS`` seeds, or fewer than two successes of either, there is no interval and no claim.
+4. Of speeds, 1 / T, ratios and intervals are made in the same way.
+5. With fewer than ``MIN_SEEDS`` seeds, or fewer than two successes of either, there is no interval and no claim.
 
 Pure.
 """
@@ -15,7 +16,7 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from scipy.special import stdtrit
@@ -39,7 +40,7 @@ class Attempt:
 class Ratio:
     times: float
     seeds: int  # that both have
-    low: float | None = None  # of the interval; None: rule 4
+    low: float | None = None  # of the interval; None: rule 5
     high: float | None = None
 
     @property
@@ -48,21 +49,42 @@ class Ratio:
 
     @property
     def certain(self) -> bool | None:
-        """Whether the two are told apart; None: nobody can say (rule 4)."""
+        """Whether the two are told apart; None: nobody can say (rule 5)."""
         if self.low is None or self.high is None:
             return None
         return self.low > 1 or self.high < 1
 
 
-def ratio(mine: Sequence[Attempt], others: Sequence[Attempt], choices: int = 1) -> Ratio | None:
+#: The logarithm of what runs are compared by; None without success, or where something cost nothing.
+LogOf = Callable[[Sequence[Attempt]], float | None]
+
+
+def log_value(attempts: Sequence[Attempt]) -> float | None:
+    """Rule 1."""
+    successes = sum(one.reached for one in attempts)
+    seconds, usd = sum(one.seconds for one in attempts), sum(one.usd for one in attempts)
+    if not successes or not seconds or not usd:
+        return None
+    return 2 * math.log(successes) - math.log(seconds) - math.log(usd)
+
+
+def log_speed(attempts: Sequence[Attempt]) -> float | None:
+    """Rule 4."""
+    successes, seconds = sum(one.reached for one in attempts), sum(one.seconds for one in attempts)
+    return math.log(successes) - math.log(seconds) if successes and seconds else None
+
+
+def ratio(
+    mine: Sequence[Attempt], others: Sequence[Attempt], choices: int = 1, log_of: LogOf = log_value
+) -> Ratio | None:
     """Of the seeds that both have; None where one of them has no success in these. ``choices``: among how many pairs
     this one was chosen after the runs: the interval is widened for it (Bonferroni)."""
     seeds = sorted({one.seed for one in mine} & {one.seed for one in others})
-    whole = _log_ratio(mine, others, seeds)
+    whole = _log_ratio(mine, others, seeds, log_of)
     if whole is None:
         return None
     count = len(seeds)
-    without = [_log_ratio(mine, others, [*seeds[:n], *seeds[n + 1 :]]) for n in range(count)]
+    without = [_log_ratio(mine, others, [*seeds[:n], *seeds[n + 1 :]], log_of) for n in range(count)]
     known = [one for one in without if one is not None]
     if count < MIN_SEEDS or len(known) < count:
         return Ratio(math.exp(whole), count)
@@ -72,15 +94,8 @@ def ratio(mine: Sequence[Attempt], others: Sequence[Attempt], choices: int = 1) 
     return Ratio(math.exp(whole), count, math.exp(whole - around), math.exp(whole + around))
 
 
-def _log_ratio(mine: Sequence[Attempt], others: Sequence[Attempt], seeds: Collection[int]) -> float | None:
-    values = [_log_value([one for one in attempts if one.seed in seeds]) for attempts in (mine, others)]
-    return None if values[0] is None or values[1] is None else values[0] - values[1]
-
-
-def _log_value(attempts: Sequence[Attempt]) -> float | None:
-    """Rule 1; None without success, or where something cost nothing."""
-    successes = sum(one.reached for one in attempts)
-    seconds, usd = sum(one.seconds for one in attempts), sum(one.usd for one in attempts)
-    if not successes or not seconds or not usd:
-        return None
-    return 2 * math.log(successes) - math.log(seconds) - math.log(usd)
+def _log_ratio(
+    mine: Sequence[Attempt], others: Sequence[Attempt], seeds: Collection[int], log_of: LogOf
+) -> float | None:
+    found = [log_of([one for one in attempts if one.seed in seeds]) for attempts in (mine, others)]
+    return None if found[0] is None or found[1] is None else found[0] - found[1]

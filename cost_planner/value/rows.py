@@ -113,6 +113,8 @@ class Pair(TypedDict):
     seeds: int
     choices: int  # pairs among which this one was chosen
     certain: bool | None  # whether they differ; None of too few seeds
+    faster: float  # times the other's speed: its time to the target over this one's
+    faster_interval: list[float] | None
     seconds: float
     even_s: float  # in which it would be worth as much as the other
 
@@ -157,8 +159,26 @@ class TunedTo(TypedDict):
     usd: float
 
 
+class OfWidth(TypedDict):
+    """With Lambdas, beside CPU servers alone."""
+
+    faster: float  # times the speed
+    relative_value: float
+
+
+class PredictedWidths(TypedDict):
+    """What ``siafu plan`` predicts of hidden layers of other widths (``cost_planner.value.widths``)."""
+
+    instance: str  # of each graph server
+    servers: int
+    by_hidden: Mapping[int, OfWidth]
+    text: str
+
+
 class Printed(Found):
     """All of --json."""
+
+    predicted_widths: PredictedWidths | None
 
     source: str
     run_dir: str | None

@@ -49,6 +49,8 @@ def show(found: Printed, console: Console) -> None:
         console.print(f"prices of {bills[0]['region']}, {as_of}{prices.age(as_of, date.today())}", highlight=False)
     if len(rows) > 1:
         console.print(f"\n{found['finding']['text']}", highlight=False)
+    if (predicted := found["predicted_widths"]) is not None:
+        console.print(predicted["text"], highlight=False)
     for but in found["finding"]["but"]:
         console.print(f"- {but}", highlight=False)
 

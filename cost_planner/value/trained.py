@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from run_coordinator.repeat import PLAN
@@ -132,6 +132,12 @@ def name_of(config: Config) -> str:
     train = config.train
     staleness = f" s={train.staleness}" if train.mode == "async" else ""
     return f"{config.servers.backend} {train.mode}{staleness}"
+
+
+def has_whole_cores(config: Config) -> bool:
+    """Whether Lambdas compute with more than their memory buys on AWS."""
+    lambdas = config.lambdas
+    return config.servers.backend == "lambda" and lambdas.core > replace(lambdas, cpu_share="real").core
 
 
 def reached_by_all(contenders: Iterable[Contender], split: str) -> float:

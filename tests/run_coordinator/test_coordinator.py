@@ -13,7 +13,7 @@ import pytest
 
 from run_coordinator.actions import Action, Record, Save
 from run_coordinator.coordinator import LAST_WORD_S, STATE_S, Coordinator
-from run_coordinator.reports import added, lanes, links, total
+from run_coordinator.reports import added, lambda_cpu_share, lanes, links, total
 from run_coordinator.states import state_message
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
@@ -549,6 +549,19 @@ def test_an_exception_that_is_none_of_ours_is_told_with_its_place():
     with pytest.raises(UnknownError, match=r"^graph_server 1: KeyError: 1 \(/a/c.py:5\)") as caught:
         started().handle(G1, Failed("graph_server", 1, "KeyError", "KeyError: 1", trace), 12.0)
     assert caught.value.what == "KeyError: 1 (/a/c.py:5)"
+
+
+@pytest.mark.parametrize(
+    ("settings", "share"),
+    [
+        ({"servers.backend": "lambda"}, "free"),  # lambda.cpu_share = auto
+        ({"servers.backend": "lambda", "lambda.cpu_share": "real"}, "real"),
+        ({"servers.backend": "lambda", "lambda.on": "aws"}, None),
+        ({"servers.backend": "cpu"}, None),
+    ],
+)
+def test_a_result_says_what_environments_that_are_not_on_aws_computed_with(settings, share):
+    assert lambda_cpu_share(Config().replace(settings)) == share
 
 
 def test_the_result_is_what_the_members_reported():

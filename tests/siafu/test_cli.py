@@ -317,6 +317,7 @@ def test_json_is_one_object_with_the_promised_fields(shards, capsys, tmp_path):
     assert said.err == ""
     assert result.keys() >= ISSUE_FIELDS
     assert result["lambda"].keys() >= {"invocations", "billed_ms", "gb_s", "relaunches", "duplicates"}
+    assert result["lambda_cpu_share"] is None  # servers computed all
     assert (result["epochs"], len(result["loss_history"]), result["run_dir"]) == (5, 5, str(run_dir))
     files = {path.name for path in run_dir.iterdir()}
     assert files >= {"config.toml", "manifest.json", "metrics.jsonl", "model.safetensors", "result.json", "checkpoints"}

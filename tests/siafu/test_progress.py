@@ -154,6 +154,10 @@ def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, mon
         "saved in    runs/one",
     ]
     assert summary(result) == lines
+    for share, words in (("real", "on the share of a core that AWS gives"), ("free", "on whole cores")):
+        here = summary({**result, "lambda_cpu_share": share})
+        assert here == [*lines[:2], f"{lines[2]}; {words} (lambda.cpu_share = {share})", *lines[3:]]
+    assert summary({**result, "lambda_cpu_share": None}) == lines
     held = {**result, "usage": {"peak_memory_bytes": 2_500_000_000}}
     assert summary(held)[3] == "memory      2.5 GB in the graph server that held the most"
     without = {**result, "lambda": dict.fromkeys(result["lambda"], 0), "run_dir": "/elsewhere", "cost": {"usd": 0.0}}

@@ -111,6 +111,25 @@ def test_plan_check_prints_a_table_and_json(tmp_path, shards, capsys):
     assert first["epoch_s"]["measured"] == 0.02
 
 
+@pytest.mark.parametrize(
+    ("settings", "share", "told"),
+    [
+        ({"servers.backend": "lambda"}, "free", True),
+        ({"servers.backend": "lambda", "lambda.cpu_share": "real"}, "real", False),
+        ({"servers.backend": "lambda", "lambda.memory_mb": 1769}, "free", False),  # a whole core on AWS, too
+        ({}, None, False),
+        (AWS, None, False),
+    ],
+)
+def test_whole_cores_of_lambdas_on_this_machine_are_said(tmp_path, shards, settings, share, told, capsys):
+    folder = run(tmp_path / "run", shards, 0.01, **settings)
+    assert main(["plan", "--check", str(folder)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("Lambdas computed on whole cores (lambda.cpu_share = free)" in said) == told
+    assert main(["plan", "--check", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["checks"][0]["lambda_cpu_share"] == share
+
+
 @pytest.mark.parametrize(("settings", "told"), [({}, True), ({"data.keep_aggregate": False}, False)])
 def test_memory_is_said_to_be_a_first_runs_where_later_ones_hold_less(tmp_path, shards, settings, told, capsys):
     folder = run(tmp_path / "run", shards, usage={"peak_memory_bytes": 1e8}, **settings)

@@ -234,6 +234,23 @@ def test_another_machines_calibration_is_taken(tmp_path, capsys):
     assert any("an abacus" in line for line in found["assumptions"])
 
 
+def test_the_default_output_says_whether_lambdas_pay_where_both_were_looked_at(capsys):
+    argv = ["plan", "--vertices", "100k", "--edges", "2M", "--features", "32", "--classes", "5", "--mode", "pipe"]
+    argv += ["--instance", "c5n.2xlarge", "--servers", "1,2", "--max-vcpus", "12", "--backend"]
+    assert main([*argv, "cpu,lambda", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["lambdas"]
+    assert told["servers"] == 1  # two servers and a parameter server have 20 vCPUs
+    assert told["max_vcpus"] == 12
+    for key in ("more_value_in_runs", "cheaper_in_runs"):
+        assert all(one["from"]["epochs"] >= 1 for one in told[key])
+    assert main([*argv, "cpu,lambda"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"On 1 x c5n.2xlarge, with at most 12 vCPUs, Lambdas give {told['faster']:.2f} times the speed and" in said
+    assert f"{told['relative_value']:.2f} times the value of CPUs alone. They are faster " in said
+    assert main([*argv, "cpu"]) == 0
+    assert "Lambdas give" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

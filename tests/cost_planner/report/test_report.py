@@ -9,13 +9,17 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from cost_planner.plan import check
 from cost_planner.plan.calibration import Calibration
-from cost_planner.report import drawing, series, timelines
+from cost_planner.report import drawing, outcome, reading, series, time_money, timelines
+from cost_planner.report.compared import Compared, Missing
+from cost_planner.value import finding, judge
+from cost_planner.value.judge import StandIn
 from run_coordinator import api
 from siafu.__main__ import main
 from siafu.progress import duration, size
@@ -31,6 +35,7 @@ ALL = [
     "accuracy-dollars",
     "loss",
     "value",
+    "time-money",
     "cost",
     "time",
     "scaling",
@@ -235,6 +240,70 @@ def test_what_can_be_predicted_stands_beside_what_was_measured(tmp_path, runs, p
     assert wanted == size(found[0]["memory_bytes"].predicted)
     assert float(ratio) > 0
     assert len([line for line in lines if line.startswith(f"| {name} |") and predicted in line]) == 1  # of both seeds
+
+
+def compared(folders: list[Path], target: float | None = None) -> Compared:
+    read, types = reading.read(folders), StandIn(graph="c5.2xlarge", param="c5.large")
+    table = judge.judged([run.contender for run in read], types, target=target)
+    there: Any = {**table, "stand_in": types.to_dict(), "machines": []}
+    return Compared(read, {**there, "finding": finding.of(there)}, types)
+
+
+def test_time_against_money_joins_the_front_and_goes_through_the_best(tmp_path):
+    """The least of time x dollars is the best; who is slower and dearer than another is not on the front."""
+    folders = [
+        write(tmp_path / "one", servers(**{"data.parts": 1}), epoch_s=100.0),
+        write(tmp_path / "four", servers(**{"data.parts": 4}), epoch_s=40.0),
+        write(tmp_path / "slow", servers(mode="no-pipe", **{"data.parts": 4}), epoch_s=110.0),
+    ]
+    found = compared(folders)
+    with drawing.style():
+        drawn, caption = outcome.money_by_time(found)
+    (axes,) = drawn.axes
+    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+    points = {row["name"]: [row["seconds"], row["cost"]["usd"]] for row in found.rows}
+    assert {name: lines[name] for name in points} == {name: [point] for name, point in points.items()}
+    front = [points["cpu pipe parts=4"], points["cpu pipe parts=1"]]
+    assert front[0][0] < front[1][0]
+    assert front[0][1] > front[1][1]
+    assert lines["Pareto front"] == front
+    best = found.rows[0]
+    for seconds, usd in lines["equal value; below: more"]:
+        assert 1 / (seconds * usd) == pytest.approx(best["value"])
+    assert best["name"] in caption
+    assert "single runs" not in caption
+
+
+def test_single_runs_are_small_marks_beside_what_a_success_takes(tmp_path):
+    """A third seed misses the target: its time and dollars are in the others'."""
+    folders = [
+        write(tmp_path / f"{backend}{seed}", servers(backend, **{"train.seed": seed}), scores, epoch_s=100.0 + seed)
+        for backend in ("cpu", "lambda")
+        for seed, scores in enumerate([(0.5, 0.8), (0.5, 0.8), (0.5, 0.6)])
+    ]
+    with drawing.style():
+        drawn, caption = outcome.money_by_time(compared(folders, target=0.8))
+    lines = [(line.get_label(), line.get_xydata().tolist()) for line in drawn.axes[0].lines]
+    small = [points for name, points in lines if name == "_runs"]
+    assert [[seconds for seconds, _ in points] for points in small] == [[200.0, 202.0]] * 2
+    cpu = next(points for name, points in lines if name == "cpu pipe")
+    assert cpu[0][0] == (200 + 202 + 204) / 2
+    assert "Small marks are single runs." in caption
+
+
+def test_one_contender_has_no_picture_of_time_against_money(tmp_path):
+    found = compared([write(tmp_path / "one", servers())])
+    with drawing.style(), pytest.raises(Missing, match="two contenders"):
+        outcome.money_by_time(found)
+
+
+def test_runs_that_hardly_differ_still_have_marked_axes():
+    """Of 205 to 215 s, none is a round number of minutes."""
+    with drawing.style():
+        axes = drawing.figure(3).add_subplot()
+        time_money.scale(axes, [205.0, 215.0], [0.0101, 0.0104], "until the target")
+        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            assert len([one for one in axis.get_majorticklocs() if low <= one <= high]) > 1
 
 
 def test_every_kind_of_step_has_a_look():

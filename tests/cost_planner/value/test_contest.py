@@ -410,6 +410,7 @@ def test_without_a_target_clusters_are_judged_by_whole_runs(trainers: Trainers):
 
 #: Keys that whoever reads --json relies on.
 KEYS = {"source", "stand_in", "machines", "run_dir", "tuned", "target", "split", "relative_to", "rows", "finding"}
+KEYS |= {"predicted_widths"}
 ROW = {
     "name",
     "kind",

@@ -45,7 +45,11 @@ def test_one_run_of_each_tells_nothing_of_noise(tmp_path):
     assert said["best"] == "cpu pipe"
     assert said["lambda_beside_cpu"]["certain"] is None
     assert said["text"].startswith("Not enough runs: a claim needs 5 seeds of each contender, here there is 1")
-    assert "In these runs: CPU servers alone (cpu pipe) have 4.00 times the value of Lambdas" in said["text"]
+    assert (
+        "In these runs: CPU servers alone (cpu pipe) have 4.00 times the value of Lambdas (lambda pipe), and 2.00 "
+        "times the speed." in said["text"]
+    )
+    assert said["lambda_beside_cpu"]["faster"] == pytest.approx(0.5)
     assert "not measured on EC2: times of a machine with 2 cores" in said["but"][0]
     assert "shared cores" in said["but"][1]
 
@@ -63,7 +67,11 @@ def test_what_seeds_have_in_common_leaves_the_claim(tmp_path):
     assert pair["certain"]
     assert pair["times"] == pytest.approx((100 / 141) ** 2, rel=0.01)
     assert "have 1.99 times (95% interval 1.9" in said["text"]
-    assert "5 seeds) the value of Lambdas (lambda pipe)" in said["text"]
+    slowest, fastest = (1 / one for one in pair["faster_interval"])
+    speed = f"{1650 / 1170:.2f} times ({fastest:.2f} to {slowest:.2f}) the speed."
+    assert f"5 seeds) the value of Lambdas (lambda pipe), and {speed}" in said["text"]
+    assert pair["faster"] == pytest.approx(1170 / 1650)  # seconds of all runs; servers are billed by the second
+    assert pair["faster_interval"][0] ** 2 == pytest.approx(pair["interval"][0], rel=0.01)
     assert "Not enough" not in said["text"]
 
 

@@ -190,6 +190,7 @@ def test_who_was_left_out_has_not_failed(tmp_path, capsys):
         "tuned": {"gpu pipe": {"asked": "gpu pipe", "size": None, "lr": 0.01, "tries": 3, "seconds": 9.0, "usd": 0.5}},
         "stand_in": AS.to_dict(),
         "machines": [],
+        "predicted_widths": None,
         **found,
     }
     table.show({**printed, "finding": {"text": "", "but": []}}, Console(markup=False, width=120))

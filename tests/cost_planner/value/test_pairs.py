@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from statistics import mean, stdev
 
 import pytest
 from scipy import stats
 
 from cost_planner.value import value
-from cost_planner.value.pairs import Attempt, ratio
+from cost_planner.value.pairs import Attempt, log_speed, ratio
 
 
 def attempts(*seconds: float, missed: tuple[int, ...] = ()) -> list[Attempt]:
@@ -33,7 +34,7 @@ def test_only_seeds_that_both_have_are_paired():
 
 
 def test_few_seeds_and_few_successes_give_no_interval():
-    """Rule 4."""
+    """Rule 5."""
     four, five = (10.0, 11.0, 12.0, 13.0), (10.0, 11.0, 12.0, 13.0, 14.0)
     for mine in (attempts(*four), attempts(*five, missed=(0, 1, 2, 3))):
         found = ratio(mine, attempts(*five))
@@ -86,3 +87,22 @@ def test_intervals_of_five_seeds_contain_what_they_are_of(failing):
             inside += found.low <= 1 <= found.high
     assert count > 500
     assert inside / count > 0.92
+
+
+def test_speeds_are_compared_by_time_alone():
+    """Rule 4: two of three reach the target, and pay for the third; dollars do not count."""
+    dear = [replace(one, usd=100 * one.usd) for one in attempts(10, 20, 60, missed=(2,))]
+    found = ratio(dear, attempts(30, 30, 30), log_of=log_speed)
+    assert found is not None
+    assert found.times == pytest.approx(30 / 45)
+    assert found.interval is None
+    assert ratio(attempts(10, missed=(0,)), attempts(10), log_of=log_speed) is None
+
+
+def test_the_interval_of_a_speed_is_half_that_of_a_value_where_dollars_follow_time():
+    """Rule 4, in the logarithm."""
+    mine, others = attempts(100, 104, 98, 101, 97, 103), attempts(120, 118, 125, 121, 116, 127)
+    of_value, of_speed = ratio(mine, others), ratio(mine, others, log_of=log_speed)
+    assert of_value is not None
+    assert of_speed is not None
+    assert [one**2 for one in of_speed.interval] == pytest.approx(of_value.interval)
