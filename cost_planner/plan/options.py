@@ -28,7 +28,7 @@ from cost_planner.plan.fitted import Fitted
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments, Plan
 from cost_planner.plan.work import plan_of
-from siafu.config import Config
+from siafu.config import KEPT_SHARE, Config
 from siafu.models import ModelSpec
 from siafu.pricing import prices
 from siafu.pricing.prices import Instance
@@ -315,8 +315,8 @@ class Catalogue:
             self.dropped["fewer environments than servers"] += len(asked.modes)
             return
         for memory_mb in asked.memories_mb:
-            # A quarter is for rows that never change, of which it keeps as many as there is room for.
-            if fitted.memory_gib[memory.LAMBDAS] * 1024 > 0.75 * memory_mb:
+            # A share is for rows that never change, of which it keeps as many as there is room for.
+            if fitted.memory_gib[memory.LAMBDAS] * 1024 > (1 - KEPT_SHARE) * memory_mb:
                 self.dropped["an environment needs more memory than it has"] += len(asked.modes)
             elif asked.lambdas is not None:
                 yield memory_mb, min(asked.lambdas, most)
