@@ -5,7 +5,8 @@
 2. In rounds the best of every kind, the answers to the user's limits, some of the Pareto front of time and dollars, and
    the best by value are simulated, until they all are, or ``BUDGET`` is used up. What is shown was simulated.
 3. Only the first epochs are: the others take what the last of them did. Evaluations that are not of every epoch are
-   none in the simulation and lengthen epochs by their share of the floor.
+   none in the simulation and lengthen epochs by their share of the floor. Interruptions of spot machines
+   (``cost_planner.plan.interruptions``) are counted of simulated options alone.
 4. Error of a time: that of the calibration, of the assumed speed of cores (``cost_planner.plan.cores``) and of GPUs
    (``cost_planner.plan.cards``), and among seeds, as independent ones add up.
 """
@@ -22,8 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cost_planner.plan import interruptions
 from cost_planner.plan.bounds import Floors
 from cost_planner.plan.cores import SPEED_ERROR
+from cost_planner.plan.interruptions import Interruptions
 from cost_planner.plan.options import Option
 from cost_planner.plan.simulated_run import Plan
 from cost_planner.plan.simulator import REPRESENTATIVES, simulated
@@ -70,9 +73,18 @@ class Predicted:
     def first_s(self) -> float:
         return self.simulated.first_s
 
+    @property
+    def training_s(self) -> float:
+        return self.first_s + (self.option.epochs - 1) * self.epoch_s
+
+    @cached_property
+    def interruptions(self) -> Interruptions:
+        """Of spot machines; none on demand."""
+        return interruptions.of(self.option, self.training_s, self.epoch_s)
+
     @cached_property
     def seconds(self) -> float:
-        return self.option.setup_s + self.first_s + (self.option.epochs - 1) * self.epoch_s
+        return self.option.setup_s + self.training_s + self.interruptions.seconds
 
     @property
     def seconds_range(self) -> tuple[float, float]:

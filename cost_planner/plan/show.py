@@ -7,7 +7,7 @@ from typing import Any
 
 from cost_planner import memory
 from cost_planner.memory import GIB
-from cost_planner.plan import quotas
+from cost_planner.plan import interruptions, quotas
 from cost_planner.plan.here import Here, fits
 from cost_planner.plan.lambdas import Lambdas
 from cost_planner.plan.options import CARD, Option
@@ -51,6 +51,7 @@ def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, 
         "epoch_s": one.epoch_s,
         "first_epoch_s": one.first_s,
         "setup_s": option.setup_s,
+        "interruptions": interruptions_json(one),
         "seconds": one.seconds,
         "seconds_range": one.seconds_range,
         "error": one.error,
@@ -71,6 +72,19 @@ def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, 
         "pareto": one in ranking.front,
         "settings": settings_of(option.config),
         "command": command(option),
+    }
+
+
+def interruptions_json(one: Predicted) -> dict[str, Any] | None:
+    """Of spot machines; None on demand. ``unknown``: types that are not counted."""
+    if not one.option.config.cloud.spot:
+        return None
+    found = one.interruptions
+    return {
+        "expected": found.expected,
+        "seconds_each": found.each_s,
+        "seconds": found.seconds,
+        "unknown": interruptions.unknown(one.option),
     }
 
 
