@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
-from cost_planner.plan import cards, cores, epochs, interruptions
+from cost_planner.plan import cards, cores, energy, epochs, interruptions
 from cost_planner.plan.asked import CONCURRENCY, Asked
 from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.graphs import TRAINS, VALIDATES, Graph
@@ -64,6 +64,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         *_of_own_types(asked),
         *_of_many_servers(shown),
         *_of_cards(asked, shown),
+        _of_energy(shown),
         *_of_typed_edges(config),
     ]
 
@@ -114,6 +115,16 @@ def _of_spot(shown: Sequence[Predicted]) -> list[str]:
         ),
         *([f"How often AWS takes these back is not known, so not counted: {', '.join(unknown)}."] if unknown else []),
     ]
+
+
+def _of_energy(shown: Sequence[Predicted]) -> str:
+    found = energy.watt_hours(shown[0])
+    if found is None:
+        return "Energy of the first option: not known, for lack of published watts of its processors or GPUs."
+    return (
+        f"Energy of the first option: {found:,.3g} Wh, an estimate: every vCPU at full load, at published watts "
+        "(Cloud Carbon Footprint, cost_planner/plan/chips.csv), without memory, disks, network and cooling."
+    )
 
 
 def _of_own_types(asked: Asked) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cost_planner import memory
 from cost_planner.memory import GIB
-from cost_planner.plan import interruptions, quotas
+from cost_planner.plan import energy, interruptions, quotas
 from cost_planner.plan.here import Here, fits
 from cost_planner.plan.lambdas import Lambdas
 from cost_planner.plan.options import CARD, Option
@@ -59,6 +59,7 @@ def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, 
         "usd": one.cost.usd,
         "usd_range": one.usd_range,
         "cost": one.cost.to_dict(),
+        "watt_hours_estimate": energy.watt_hours(one),
         "value": one.value,
         "relative_value": one.value / best.value,
         "memory_gib": {

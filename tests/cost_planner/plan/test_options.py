@@ -95,6 +95,7 @@ def test_every_figure_of_a_chip_has_a_source_and_a_date():
     for row in csv.DictReader(cores.CHIPS.read_text().splitlines()):
         assert row["source"]
         date.fromisoformat(row["as_of"])
+        assert bool(row["watts_per_vcpu"]) == bool(row["watts_source"])
     with_price = {cores.family(one) for one in prices.instances("us-east-1") if not one.gpu} - set(cores.BURSTABLE)
     assert all(cores.cores_of(one).chip for one in prices.instances("us-east-1") if cores.family(one) in with_price)
 
