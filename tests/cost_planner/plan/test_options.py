@@ -100,6 +100,13 @@ def test_every_figure_of_a_chip_has_a_source_and_a_date():
     assert all(cores.cores_of(one).chip for one in prices.instances("us-east-1") if cores.family(one) in with_price)
 
 
+@pytest.mark.parametrize(("name", "ghz"), [("c5n.2xlarge", 3.4), ("m5.2xlarge", 3.1), ("c6i.2xlarge", 3.5)])
+def test_two_units_of_512_bits_do_64_operations_a_cycle(name, ghz):
+    chip = cores.cores_of(prices.instance(name, "us-east-1")).chip
+    assert chip is not None
+    assert chip.flops == pytest.approx(2 * 16 * 2 * ghz * 1e9)
+
+
 def test_a_large_graphs_epoch_is_never_shorter_than_its_rows_from_memory():
     """Amazon's counts, gcn 300-16-25: two gathers of 16 columns, a cache line an edge from 590 MB of rows; the second
     passes along the edges of the training vertices alone."""
