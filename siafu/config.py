@@ -40,6 +40,8 @@ else:
 REPARTITIONS = frozenset({"parts", "partitioner", "order", "cache_dir", "keep_aggregate"})
 #: Of an environment's memory: for rows that never change.
 KEPT_SHARE = 0.25
+#: Of a GPU's memory that is free at the start: for copies of weights and of rows that never change.
+GPU_KEPT_SHARE = 0.5
 
 
 @dataclass(frozen=True)

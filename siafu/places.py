@@ -12,6 +12,10 @@ from typing import Literal
 
 #: Lambda memory that comes with one core, MB (AWS Lambda's documentation); less has a share of it.
 CORE_MB = 1769
+#: Of a Lambda's link each way, in bytes a second: an assumption, AWS publishes no figure.
+LINK_BYTES_PER_S = 75e6
+#: From an invocation to a new environment's first words: an assumption.
+COLD_START_S = 0.4
 #: What members listen on instead of an address where all of them are processes of one Linux machine: Unix sockets.
 UNIX = "unix"
 

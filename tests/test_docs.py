@@ -5,6 +5,7 @@ Commands are the lines that are indented by four spaces; two spaces or more end 
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import re
 import shlex
@@ -24,7 +25,9 @@ from run_coordinator.loggers import LOGGERS
 from siafu.__main__ import SIAFU, Program, _parse
 from siafu.baseline import METHODS
 from siafu.models import MODELS
-from siafu.places import PLACES
+from siafu.places import CORE_MB, PLACES
+from siafu.pricing import prices
+from siafu.pricing.cost import memory_gb_s
 from tests.test_imports import ROOMS
 from website import settings_page
 
@@ -151,3 +154,25 @@ def test_the_map_names_whatever_is_in_a_room(room: str) -> None:
     there = {path.stem for path in (ROOT / room).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert there - named - {"__init__", "__main__"} == set()
     assert named & there, room
+
+
+def test_the_table_of_services_is_that_of_their_prices() -> None:
+    """Of one vCPU with 2 GB for an hour; Lambda's comes with ``CORE_MB``."""
+    server = prices.instance("c8g.2xlarge")
+    expected = {
+        "EC2 c8g, on demand": (server.price() / server.vcpu, server.dated()),
+        "EC2 c8g, spot": (server.price(spot=True) / server.vcpu, server.dated(spot=True)),
+    }
+    for arch in prices.ARCHITECTURES:
+        rate = prices.rates("lambda_compute", arch)[0]
+        expected[f"Lambda, {arch}"] = rate.usd * memory_gb_s(3600, CORE_MB), rate.as_of
+    for row in csv.DictReader((ROOT / "benchmarks/other_services.csv").read_text().splitlines()):
+        assert row["source"]
+        usd = 3600 * (float(row["usd_per_vcpu_s"]) + 2 * float(row["usd_per_gb_s"]))
+        expected[", ".join(filter(None, (row["service"], row["arch"])))] = usd, row["as_of"]
+    page = (ROOT / "docs/plan.md").read_text()
+    table = page.partition("| service | US dollars |")[2].partition("\n\n")[0]
+    shown = re.findall(r"^\| ([^|]+) \| (0\.\d+) \| (\S+) \|", table, re.MULTILINE)
+    assert {name: (usd, day) for name, usd, day in shown} == {
+        name: (f"{usd:.4f}", day) for name, (usd, day) in expected.items()
+    }

@@ -25,6 +25,7 @@ from benchmarks.acceptance.overlap import WARMUP_EPOCHS, Meter
 from benchmarks.shaper import Shaper, quantity
 from run_coordinator import api
 from siafu.config import Config
+from siafu.places import LINK_BYTES_PER_S
 
 #: What saves the link -> (its key, its value when it is on, and when it is off).
 SAVERS: dict[str, tuple[str, Any, Any]] = {
@@ -162,7 +163,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         set=([], "for every run"),
     )
     parser.add_argument(
-        "--links", type=_rates, default="75MB,25MB", metavar="75MB,25MB", help="rates, one after the other"
+        "--links",
+        type=_rates,
+        default=f"{LINK_BYTES_PER_S / 1e6:g}MB,25MB",
+        metavar="75MB,25MB",
+        help="rates, one after the other",
     )
     parser.add_argument("--delay", type=quantity, default=0.002, metavar="2ms")
     args = parser.parse_args(argv)

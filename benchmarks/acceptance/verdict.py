@@ -4,11 +4,11 @@
     python -m benchmarks.acceptance.verdict [--rounds 5] [--hidden 64 256 1024] [--json FILE]
 
 The server computes on one thread. Its Lambdas, together, may compute as much as one core (``lambda.cpu_share = real``),
-each behind a link of ``MB_PER_S`` (``benchmarks.shaper``); the graph is a sparse synthetic one. Each round trains both
-ways with the same seed, in an order of its own; a verdict is the median of the rounds' ratios. Prices are those of a
-server of ``INSTANCE`` and of arm64 Lambdas, for a run of ``LONG`` epochs. What is predicted counts what the shaper
-costs, which is found as for ``benchmarks.acceptance.plan``. Exit code 1 if an epoch is predicted with more than
-``CLOSE`` too much or too little, or a verdict has the wrong sign.
+each behind a link of ``places.LINK_BYTES_PER_S`` (``benchmarks.shaper``); the graph is a sparse synthetic one. Each
+round trains both ways with the same seed, in an order of its own; a verdict is the median of the rounds' ratios. Prices
+are those of a server of ``INSTANCE`` and of arm64 Lambdas, for a run of ``LONG`` epochs. What is predicted counts what
+the shaper costs, which is found as for ``benchmarks.acceptance.plan``. Exit code 1 if an epoch is predicted with
+more than ``CLOSE`` too much or too little, or a verdict has the wrong sign.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from cost_planner.plan.calibrate import GRAPHS, Measured, Setting
 from cost_planner.plan.calibration import Calibration
 from cost_planner.value import value
 from cost_planner.value.judge import StandIn
+from siafu.places import LINK_BYTES_PER_S
 from siafu.pricing import cost
 
-MB_PER_S = 75.0  # of a Lambda's link, each way
 INSTANCE = "c7g.large"  # two vCPUs: one computes, one looks after messages
 #: Four environments of a quarter of a core.
 COUNT, MEMORY_MB = 4, 442
@@ -71,7 +71,7 @@ def trained(job: Job, epochs: int, seed: int) -> Measured:
 
 
 def _link(job: Job) -> float:
-    return MB_PER_S if WAYS[job[0]][0] == "lambda" else 0.0
+    return LINK_BYTES_PER_S / 1e6 if WAYS[job[0]][0] == "lambda" else 0.0
 
 
 def verdict(hidden: int, runs: dict[Job, list[Measured]], foreseen: dict[Job, float]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from graph_server.lambdas.autotune import Autotuner
 from graph_server.lambdas.waiting import FreeWorkers
+from siafu.places import COLD_START_S
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Load:
     slow_share: float = 0.01  # of tensor tasks, that take so much longer
     slow_factor: float = 5.0
     latency_s: float = 0.004  # of a tensor task on its way, there and back: keeps no environment busy
-    cold_s: float = 0.4  # start of an environment
+    cold_s: float = COLD_START_S  # start of an environment
     in_layers: bool = False  # as pipe: no interval gathers before every one has scattered the layer before
     prefetch: int = 2  # tasks that an environment holds
 

@@ -17,6 +17,7 @@ from cost_planner import memory
 from cost_planner.memory import GIB
 from cost_planner.plan import quotas
 from cost_planner.plan.calibration import Calibration
+from cost_planner.plan.cuts import NEEDS_LOW_CUT
 from cost_planner.plan.finding import finding, in_short, line_of_lambdas, of_lambdas, words
 from cost_planner.plan.graphs import Graph, short
 from cost_planner.plan.here import Here, fits
@@ -164,7 +165,7 @@ def _options(found: Planned) -> Table:
     for number, one in enumerate(found.rows, 1):
         option = one.option
         told.add_row(
-            f"{number:2} {option.name}{ASSUMED * bool(option.card)}",
+            f"{number:2} {option.name}{ASSUMED * bool(option.card)}{NEEDS_LOW_CUT * option.needs_low_cut}",
             f"{option.machines} x {option.machine.name}{_lambdas(one)}",
             duration(one.seconds),
             dollars(one.cost.usd),

@@ -12,13 +12,14 @@ from cost_planner.plan.graphs import Graph
 from cost_planner.plan.speeds import Speeds
 from siafu.config import Config
 from siafu.evaluation import usual_eval_every
+from siafu.places import CORE_MB
 
 Backend = Literal["cpu", "lambda", "gpu", "vanilla"]
 Mode = Literal["pipe", "async", "no-pipe"]
 #: The last is none of siafu's backends, but the baseline.
 BACKENDS: tuple[Backend, ...] = ("cpu", "lambda", "gpu", "vanilla")
 MODES: tuple[tuple[Mode, int], ...] = (("pipe", 0), ("async", 0), ("async", 1), ("no-pipe", 0))
-MEMORIES_MB = (192, 512, 1024, 1769)
+MEMORIES_MB = (192, 512, 1024, CORE_MB)
 #: An account's environments at once in a region, unless it has asked for more.
 CONCURRENCY = 1000
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
-from cost_planner.plan import cards, cores, epochs
+from cost_planner.plan import cards, cores, energy, epochs, interruptions
 from cost_planner.plan.asked import CONCURRENCY, Asked
 from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.graphs import TRAINS, VALIDATES, Graph
@@ -60,9 +60,11 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         "Evaluation: "
         + (f"every {'epoch' if evaluated == 1 else f'{evaluated} epochs'}." if evaluated else "none while training."),
         _of_prices(config, shown, today),
+        *_of_spot(shown),
         *_of_own_types(asked),
         *_of_many_servers(shown),
         *_of_cards(asked, shown),
+        _of_energy(shown),
         *_of_typed_edges(config),
     ]
 
@@ -83,6 +85,46 @@ def _of_prices(config: Config, shown: Sequence[Predicted], today: date) -> str:
     as_of = min((one.cost.as_of for one in shown), default="")
     bought = "spot" if config.cloud.spot else "on demand"
     return f"Prices of {config.lambdas.region}, {bought}, {as_of}{prices.age(as_of, today)}."
+
+
+def _of_spot(shown: Sequence[Predicted]) -> list[str]:
+    """Of machines that AWS may take back, if there are any."""
+    spot = [one for one in shown if one.option.config.cloud.spot]
+    if not spot:
+        return []
+    machines = {machine for one in spot for machine in interruptions.machines(one.option)}
+    shares = {one.name: one.spot_interrupted for one in machines if one.spot_interrupted is not None}
+    told = ", ".join(f"{name} {share:.0%}" for name, share in sorted(shares.items()))
+    dates = {one.spot_as_of or one.as_of for one in machines if one.name in shares}
+    unknown = sorted({name for one in spot for name in interruptions.unknown(one.option)})
+    best = spot[0].interruptions
+    return [
+        *(
+            [
+                (
+                    f"Spot: AWS takes back at most this share of machines a month (Spot Advisor, {min(dates)}): "
+                    f"{told}. An interruption costs half the time between checkpoints, a boot "
+                    f"({interruptions.BOOT_S:g} s to the first login, {interruptions.BOOT_SOURCE}) and the start of a "
+                    f"run. The first option expects "
+                    f"{best.expected:.2g} interruptions and {best.seconds:.2g} s for them. Not counted: the time until "
+                    "you run siafu resume, and what siafu installs on a new machine."
+                )
+            ]
+            if told
+            else []
+        ),
+        *([f"How often AWS takes these back is not known, so not counted: {', '.join(unknown)}."] if unknown else []),
+    ]
+
+
+def _of_energy(shown: Sequence[Predicted]) -> str:
+    found = energy.watt_hours(shown[0])
+    if found is None:
+        return "Energy of the first option: not known, for lack of published watts of its processors or GPUs."
+    return (
+        f"Energy of the first option: {found:,.3g} Wh, an estimate: every vCPU at full load, at published watts "
+        "(Cloud Carbon Footprint, cost_planner/plan/chips.csv), without memory, disks, network and cooling."
+    )
 
 
 def _of_own_types(asked: Asked) -> list[str]:

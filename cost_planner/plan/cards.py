@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from cost_planner.memory import GIB
+from siafu.config import GPU_KEPT_SHARE
 from siafu.pricing.prices import Instance
 
 FILE = Path(__file__).with_name("cards.csv")
@@ -37,8 +38,6 @@ NO_TORCH = ("g5g",)
 CARD_ERROR = 1.0
 #: Of a card's memory: what CUDA and torch take before there is any array.
 CONTEXT_GIB = 0.75
-#: As ``graph_server.backends.gpu`` has it; that file cannot be read without torch.
-KEPT_SHARE = 0.5
 #: Of an edge in CSR: its other end and its weight.
 EDGE_BYTES = 8
 
@@ -70,7 +69,7 @@ class Card:
     @property
     def kept_bytes(self) -> float:
         """That copies of what never changes may take (``graph_server.backends.gpu``)."""
-        return KEPT_SHARE * (self.memory_gib - CONTEXT_GIB) * GIB
+        return GPU_KEPT_SHARE * (self.memory_gib - CONTEXT_GIB) * GIB
 
     @property
     def figures(self) -> str:

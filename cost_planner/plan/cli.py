@@ -195,7 +195,7 @@ def main(args: argparse.Namespace) -> int:
             raise ConfigError(f"nothing fits: {catalogue.why_nothing_fits}")
         found = Ranking(catalogue.options, calibration.error, limits, max(1, args.top or TOP), ranking.BUDGET)
         lambdas = lambdas_on(asked, found.predicted)
-        if_cut = cuts.of(asked, found.predicted[0])
+        if_cut = [*cuts.of(asked, found.predicted[0]), *cuts.waiting(asked, catalogue.options)]
         on_this = here.of(asked, calibration.memory) if args.here else []
     if args.plot:
         from cost_planner.plan import figure  # matplotlib is not everybody's

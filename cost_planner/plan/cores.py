@@ -48,6 +48,7 @@ class Chip:
     cache_bytes: float  # the last-level cache that a core sees
     source: str
     as_of: str  # date on which the source was read
+    watts_per_vcpu: float | None = None  # at full load; None: not known
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ def _chip(row: dict[str, str]) -> Chip:
         float(row["cache_mib"]) * 2**20,
         row["source"],
         row["as_of"],
+        float(row["watts_per_vcpu"]) if row["watts_per_vcpu"] else None,
     )
 
 

@@ -1,14 +1,19 @@
-"""What the best option would take if more edges crossed, or fewer: of a graph that nobody has cut."""
+"""What is said of a graph that nobody has cut: what the best option would take if more edges crossed, or fewer, and
+which options wait for a better cut."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cost_planner.plan.asked import Asked
 from cost_planner.plan.graphs import HIGH_CUT, LOW_CUT
-from cost_planner.plan.options import Catalogue
+from cost_planner.plan.options import Catalogue, Option
 from cost_planner.plan.ranking import Predicted, first_epochs
 from siafu.progress import duration
+
+#: Behind an option's name.
+NEEDS_LOW_CUT = "†"
 
 
 def of(asked: Asked, best: Predicted) -> list[str]:
@@ -19,6 +24,18 @@ def of(asked: Asked, best: Predicted) -> list[str]:
     return [
         f"The cut is not known: with {LOW_CUT:g} of the edges between servers instead of {asked.graph.cut:g}, "
         f"option 1 {_words(low)}, with {HIGH_CUT:g} it {_words(high)} (siafu prepare --parts counts it, --cut sets it)."
+    ]
+
+
+def waiting(asked: Asked, options: Sequence[Option]) -> list[str]:
+    """A sentence on those that fit with a low cut alone; none if there are none."""
+    count = sum(option.needs_low_cut for option in options)
+    if not count:
+        return []
+    return [
+        f"Options that need a better cut ({NEEDS_LOW_CUT}): {count:,}. They have too little memory with "
+        f"{asked.graph.cut:g} of the edges between servers, and enough with {LOW_CUT:g}. The best of them are shown if "
+        "they have more value than option 1."
     ]
 
 
@@ -36,7 +53,7 @@ def _seconds(asked: Asked, best: Predicted, cut: float) -> float | None:
         memories_mb=[option.config.lambdas.memory_mb],
         lambdas=environments.count if environments else None,
     )
-    found = next(iter(Catalogue(same).options), None)
+    found = next((one for one in Catalogue(same).options if not one.needs_low_cut), None)
     return None if found is None else Predicted(found, first_epochs(found, seed=0), best.error).seconds
 
 

@@ -2,7 +2,8 @@
 each what an epoch takes at least.
 
 1. What does not fit is dropped, and counted by reason: memory of a graph server (``cost_planner.memory``, nine tenths
-   of the machine's), of its GPU (``card_memory``), of a parameter server, of an environment.
+   of the machine's), of its GPU (``card_memory``), of a parameter server, of an environment. Of a graph that nobody has
+   cut, an option stays if it fits with ``LOW_CUT``, and says so (``needs_low_cut``): the cut is assumed.
 2. A server has as many intervals as ``cost_planner.plan.fitted`` says.
 3. Environments of a server: as many as take no longer than the slowest of the rest, half, and twice as many; within the
    account's concurrency.
@@ -25,10 +26,11 @@ from cost_planner.plan.asked import Asked, Backend
 from cost_planner.plan.bounds import INTO, OUT, PARAM, PROCESSORS, Floors
 from cost_planner.plan.cards import CARD_ERROR, EDGE_BYTES, Card
 from cost_planner.plan.fitted import Fitted
+from cost_planner.plan.graphs import LOW_CUT
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments, Plan
 from cost_planner.plan.work import plan_of
-from siafu.config import Config
+from siafu.config import KEPT_SHARE, Config
 from siafu.models import ModelSpec
 from siafu.pricing import prices
 from siafu.pricing.prices import Instance
@@ -65,6 +67,7 @@ class Option:
     memory_gib: dict[str, float]  # of one process of each role, and on one ``CARD``
     backend: Backend
     card: Card | None = None  # of each server, or rank
+    needs_low_cut: bool = False  # too large with the assumed cut, on which its time and price rest
 
     @property
     def kind(self) -> tuple[str, str, int]:
@@ -134,14 +137,16 @@ class Catalogue:
         # All mutable state:
         self.dropped: Counter[str] = Counter()
         self._fitted: dict[tuple[int, str, int], Fitted] = {}
+        self._fitted_low: dict[tuple[int, str, int], Fitted] = {}
         self.options = self._all(asked.servers or SERVERS)
         if asked.servers is None:
-            least = min((option.in_pipe.servers for option in self.options), default=MANY_SERVERS[-1])
+            fitting = (option.in_pipe.servers for option in self.options if not option.needs_low_cut)
+            least = min(fitting, default=MANY_SERVERS[-1])
             self.options += self._all([count for count in MANY_SERVERS if count <= TIMES_LEAST * least])
-        fitting = [option for option in self.options if option.vcpus <= asked.max_vcpus]
-        if beyond := len(self.options) - len(fitting):
+        allowed = [option for option in self.options if option.vcpus <= asked.max_vcpus]
+        if beyond := len(self.options) - len(allowed):
             self.dropped["more vCPUs than --max-vcpus"] = beyond
-        self.options = fitting
+        self.options = allowed
 
     def _all(self, counts: Sequence[int]) -> list[Option]:
         if self.asked.servers is None:
@@ -213,18 +218,17 @@ class Catalogue:
     def _of_machine(self, machine: Instance, servers: int, backend: Backend) -> Iterator[Option]:
         """Every mode and number of environments of so many machines."""
         asked, threads, card = self.asked, cores.threads_of(machine), cards.card_of(machine)
-        fitted = self._fit(servers, backend, threads)
-        memory_gib = fitted.memory_gib
-        if card is not None:
-            memory_gib = memory_gib | {CARD: cards.gib(card_memory.of_graph_server(*fitted.largest, threads, card))}
-        if (reason := self._too_small(machine, memory_gib, fitted.config, card)) is not None:
+        fitted, low = self._fit(servers, backend, threads), self._fit_low(servers, backend, threads)
+        memory_gib = _held(fitted, threads, card)
+        reason = self._too_small(machine, memory_gib, fitted.config, card)
+        if reason and self._too_small(machine, _held(low, threads, card), fitted.config, card):
             self.dropped[reason] += len(asked.modes)
             return
         plan = self._plan(machine, fitted, threads, card)
         floors = Floors.of(plan)
         cloud = replace(fitted.config.cloud, graph_instance=machine.name)
         roles = replace(fitted.config.servers, param_servers=plan.param_servers)
-        for memory_mb, count in self._environments(fitted, floors, servers) if plan.environments else [(0, 0)]:
+        for memory_mb, count in self._environments(low, floors, servers) if plan.environments else [(0, 0)]:
             lambdas, mine, found = fitted.config.lambdas, plan, floors
             if plan.environments:
                 core = cores.lambda_share(memory_mb)
@@ -236,7 +240,10 @@ class Catalogue:
             at_first = _setup_s(asked, mine, fitted, machine, card)
             for train in fitted.trains:
                 told = replace(config, train=train)
-                yield Option(machine, told, mine, found, train.epochs, at_first, memory_gib, backend, card)
+                needs_low_cut = bool(reason) or (bool(memory_mb) and not _fits_environment(fitted, memory_mb))
+                yield Option(
+                    machine, told, mine, found, train.epochs, at_first, memory_gib, backend, card, needs_low_cut
+                )
 
     def _vanilla(self, machine: Instance) -> Iterator[Option]:
         """The baseline on all GPUs of the machine. What the host holds is let go once it is
@@ -246,10 +253,13 @@ class Catalogue:
             self.dropped[UNKNOWN_CARD] += 1
             return
         fitted = self._fit(ranks, "vanilla", 1)
-        memory_gib = {CARD: cards.gib(card_memory.of_rank(*fitted.largest))}
-        if memory_gib[CARD] > USABLE * card.memory_gib:
+        needed, least = (
+            cards.gib(card_memory.of_rank(*one.largest)) for one in (fitted, self._fit_low(ranks, "vanilla", 1))
+        )
+        if least > USABLE * card.memory_gib:
             self.dropped[CARD_TOO_SMALL] += 1
             return
+        needs_low_cut = needed > USABLE * card.memory_gib
         plan = vanilla.plan_of(asked.config, ModelSpec.of(asked.config, fitted.manifest), fitted.counts, card)
         base, epochs = asked.config, asked.epochs.of("pipe", 0)
         config = replace(
@@ -260,7 +270,8 @@ class Catalogue:
         )
         nbytes = ranks * fitted.shard_bytes
         setup_s = START_S + cards.START_S + nbytes / S3_BYTES_PER_S + card.copy_s(fitted.shard_bytes)
-        yield Option(machine, config, plan, Floors.of(plan), epochs, setup_s, memory_gib, "vanilla", card)
+        floors, memory_gib = Floors.of(plan), {CARD: needed}
+        yield Option(machine, config, plan, floors, epochs, setup_s, memory_gib, "vanilla", card, needs_low_cut)
 
     def _fit(self, servers: int, backend: Backend, threads: int) -> Fitted:
         """The config of so many servers and their shards on paper."""
@@ -268,6 +279,16 @@ class Catalogue:
         if key not in self._fitted:
             self._fitted[key] = Fitted.of(self.asked, *key)
         return self._fitted[key]
+
+    def _fit_low(self, servers: int, backend: Backend, threads: int) -> Fitted:
+        """As ``_fit``, with the least cut that the graph may have: what is known of it otherwise."""
+        if not self.asked.graph.cut_is_assumed or self.asked.graph.cut <= LOW_CUT:
+            return self._fit(servers, backend, threads)
+        key = servers, backend, threads
+        if key not in self._fitted_low:
+            low = replace(self.asked, graph=replace(self.asked.graph, cut=LOW_CUT))
+            self._fitted_low[key] = Fitted.of(low, *key)
+        return self._fitted_low[key]
 
     def _too_small(self, machine: Instance, needed: dict[str, float], config: Config, card: Card | None) -> str | None:
         param = prices.instance(config.cloud.param_instance, config.lambdas.region)
@@ -315,8 +336,7 @@ class Catalogue:
             self.dropped["fewer environments than servers"] += len(asked.modes)
             return
         for memory_mb in asked.memories_mb:
-            # A quarter is for rows that never change, of which it keeps as many as there is room for.
-            if fitted.memory_gib[memory.LAMBDAS] * 1024 > 0.75 * memory_mb:
+            if not _fits_environment(fitted, memory_mb):
                 self.dropped["an environment needs more memory than it has"] += len(asked.modes)
             elif asked.lambdas is not None:
                 yield memory_mb, min(asked.lambdas, most)
@@ -329,6 +349,18 @@ class Catalogue:
 def _suits(machine: Instance, backend: Backend) -> bool:
     """Rule 5."""
     return bool(machine.gpu) == (backend in ("gpu", "vanilla"))
+
+
+def _held(fitted: Fitted, threads: int, card: Card | None) -> dict[str, float]:
+    """GiB of one process of each role, and on the card of a graph server."""
+    if card is None:
+        return fitted.memory_gib
+    return fitted.memory_gib | {CARD: cards.gib(card_memory.of_graph_server(*fitted.largest, threads, card))}
+
+
+def _fits_environment(fitted: Fitted, memory_mb: int) -> bool:
+    """A share is for rows that never change, of which it keeps as many as there is room for."""
+    return fitted.memory_gib[memory.LAMBDAS] * 1024 <= (1 - KEPT_SHARE) * memory_mb
 
 
 def _setup_s(asked: Asked, plan: Plan, fitted: Fitted, machine: Instance, card: Card | None) -> float:

@@ -3,9 +3,12 @@
 1. Until it is simulated, an option's epoch is its floor (``cost_planner.plan.bounds``) times the median of simulated
    ones of its kind (backend, mode, staleness) over theirs; 1 where none is yet, so that every kind gets its chance.
 2. In rounds the best of every kind, the answers to the user's limits, some of the Pareto front of time and dollars, and
-   the best by value are simulated, until they all are, or ``BUDGET`` is used up. What is shown was simulated.
+   the best by value are simulated, until they all are, or ``BUDGET`` is used up. What is shown was simulated. Options
+   that need a lower cut than the assumed one come last, and few of them are simulated: the best by value. Those with
+   more value than the best of the others are shown.
 3. Only the first epochs are: the others take what the last of them did. Evaluations that are not of every epoch are
-   none in the simulation and lengthen epochs by their share of the floor.
+   none in the simulation and lengthen epochs by their share of the floor. Interruptions of spot machines
+   (``cost_planner.plan.interruptions``) are counted of simulated options alone.
 4. Error of a time: that of the calibration, of the assumed speed of cores (``cost_planner.plan.cores``) and of GPUs
    (``cost_planner.plan.cards``), and among seeds, as independent ones add up.
 """
@@ -22,8 +25,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cost_planner.plan import interruptions
 from cost_planner.plan.bounds import Floors
 from cost_planner.plan.cores import SPEED_ERROR
+from cost_planner.plan.interruptions import Interruptions
 from cost_planner.plan.options import Option
 from cost_planner.plan.simulated_run import Plan
 from cost_planner.plan.simulator import REPRESENTATIVES, simulated
@@ -70,9 +75,18 @@ class Predicted:
     def first_s(self) -> float:
         return self.simulated.first_s
 
+    @property
+    def training_s(self) -> float:
+        return self.first_s + (self.option.epochs - 1) * self.epoch_s
+
+    @cached_property
+    def interruptions(self) -> Interruptions:
+        """Of spot machines; none on demand."""
+        return interruptions.of(self.option, self.training_s, self.epoch_s)
+
     @cached_property
     def seconds(self) -> float:
-        return self.option.setup_s + self.first_s + (self.option.epochs - 1) * self.epoch_s
+        return self.option.setup_s + self.training_s + self.interruptions.seconds
 
     @property
     def seconds_range(self) -> tuple[float, float]:
@@ -117,14 +131,19 @@ class Ranking:
         self._setup_s = np.array([option.setup_s for option in options])
         self._usd_per_s = np.array(_rates(options))
         self._kinds = [option.kind for option in options]
+        self._fits = np.array([not option.needs_low_cut for option in options])
+        if not self._fits.any():
+            self._fits[:] = True
         self._error = math.hypot(error, SPEED_ERROR)
         # All mutable state:
         self._found: dict[int, Simulated] = {}  # by the option's number
         self._left = budget
         self._simulate()
-        best = max(self._found, key=lambda index: self._predicted(index).value)
+        best = max(self._found, key=lambda index: (bool(self._fits[index]), self._predicted(index).value))
         self._error = math.hypot(self._error, self._spread(best))
-        self.predicted = sorted(map(self._predicted, self._found), key=lambda one: -one.value)
+        self.predicted = sorted(
+            map(self._predicted, self._found), key=lambda one: (one.option.needs_low_cut, -one.value)
+        )
 
     @property
     def error(self) -> float:
@@ -145,13 +164,14 @@ class Ranking:
         limited = self.limits.seconds < math.inf, self.limits.usd < math.inf
         answers = zip(limited, (self.cheapest_within, self.fastest_within), strict=True)
         kept |= {id(one) for is_asked, one in answers if is_asked and one}
+        kept |= {id(one) for one in self.predicted if one.value > self.predicted[0].value}
         return [one for one in self.predicted if id(one) in kept]
 
     @cached_property
     def front(self) -> list[Predicted]:
         """Nobody is both faster and cheaper; fastest first."""
         found: list[Predicted] = []
-        for one in sorted(self.predicted, key=lambda one: (one.seconds, one.cost.usd)):
+        for one in sorted(self._fitting, key=lambda one: (one.seconds, one.cost.usd)):
             if not found or one.cost.usd < found[-1].cost.usd:
                 found.append(one)
         return found
@@ -159,14 +179,19 @@ class Ranking:
     @property
     def cheapest_within(self) -> Predicted | None:
         """``limits.seconds``."""
-        found = [one for one in self.predicted if one.seconds <= self.limits.seconds]
+        found = [one for one in self._fitting if one.seconds <= self.limits.seconds]
         return min(found, key=lambda one: one.cost.usd, default=None)
 
     @property
     def fastest_within(self) -> Predicted | None:
         """``limits.usd``."""
-        found = [one for one in self.predicted if one.cost.usd <= self.limits.usd]
+        found = [one for one in self._fitting if one.cost.usd <= self.limits.usd]
         return min(found, key=lambda one: one.seconds, default=None)
+
+    @property
+    def _fitting(self) -> list[Predicted]:
+        """Those that fit with the assumed cut; all, if none does."""
+        return [one for one in self.predicted if not one.option.needs_low_cut] or self.predicted
 
     # --- simulating -------------------------------------------------------------------------------------------------
 
@@ -187,7 +212,11 @@ class Ranking:
     def _wishes(self) -> Iterator[int]:
         """Rule 2."""
         seconds, usd = self._estimated()
-        order = [int(index) for index in np.argsort(seconds * usd, kind="stable")]
+        if_low = np.flatnonzero(~self._fits)
+        if len(if_low):
+            low = int(if_low[(seconds * usd)[if_low].argmin()])
+            seconds[if_low] = usd[if_low] = np.inf
+        order = [int(index) for index in np.argsort(seconds * usd, kind="stable") if self._fits[index]]
         best: dict[tuple[str, str, int], int] = {}
         for index in order:
             best.setdefault(self._kinds[index], index)
@@ -199,6 +228,8 @@ class Ranking:
             yield int(within[seconds[within].argmin()])
         yield from thinned(front_of(seconds, usd), seconds, FRONT)
         yield from _different(order, self.options, self.top)
+        if len(if_low):
+            yield low
 
     def _estimated(self) -> tuple[Array, Array]:
         """Seconds and US dollars of every option."""

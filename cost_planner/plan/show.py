@@ -8,7 +8,7 @@ from typing import Any
 
 from cost_planner import memory
 from cost_planner.memory import GIB
-from cost_planner.plan import quotas
+from cost_planner.plan import energy, interruptions, quotas
 from cost_planner.plan.here import Here, fits
 from cost_planner.plan.lambdas import Lambdas, Lengths
 from cost_planner.plan.options import CARD, Option
@@ -52,6 +52,7 @@ def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, 
         "epoch_s": one.epoch_s,
         "first_epoch_s": one.first_s,
         "setup_s": option.setup_s,
+        "interruptions": interruptions_json(one),
         "seconds": one.seconds,
         "seconds_range": one.seconds_range,
         "error": one.error,
@@ -59,6 +60,7 @@ def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, 
         "usd": one.cost.usd,
         "usd_range": one.usd_range,
         "cost": one.cost.to_dict(),
+        "watt_hours_estimate": energy.watt_hours(one),
         "value": one.value,
         "relative_value": one.value / best.value,
         "memory_gib": {
@@ -67,11 +69,25 @@ def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, 
             "gpu_card": option.card.memory_gib if option.card else None,
         },
         "quotas": quotas.needed(option),
+        "needs_low_cut": option.needs_low_cut,
         "limited_by": option.floors.limit,
         "floors_s": floors,
         "pareto": one in ranking.front,
         "settings": settings_of(option.config),
         "command": command(option),
+    }
+
+
+def interruptions_json(one: Predicted) -> dict[str, Any] | None:
+    """Of spot machines; None on demand. ``unknown``: types that are not counted."""
+    if not one.option.config.cloud.spot:
+        return None
+    found = one.interruptions
+    return {
+        "expected": found.expected,
+        "seconds_each": found.each_s,
+        "seconds": found.seconds,
+        "unknown": interruptions.unknown(one.option),
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cost_planner.plan.parts import LinkRate
 from siafu.config import KEPT_SHARE
+from siafu.places import COLD_START_S, CORE_MB, LINK_BYTES_PER_S
 from siafu.tasks import Program, Step
 
 #: Of a step, for each thread: more even out which thread is done first. Chunks of a task.
@@ -21,11 +22,11 @@ class Environments:
     count: int = 0
     most: int = 1000
     core: float = 1.0  # share of a core
-    link: LinkRate = field(default_factory=lambda: LinkRate(75e6))  # each way
+    link: LinkRate = field(default_factory=lambda: LinkRate(LINK_BYTES_PER_S))  # each way
     latency_s: float = 0.001  # one way
-    cold_s: float = 0.4
+    cold_s: float = COLD_START_S
     prefetch: int = 0  # tasks that one holds at once; 0: as many as a graph server's own rule comes to
-    memory_mb: int = 1769
+    memory_mb: int = CORE_MB
     sigma: float = 0.1  # of the logarithm of computing times
     #: Seconds of a thread, for each byte, where all traffic passes a proxy on the servers' machine
     #: (``benchmarks.shaper``), that has a link for each connection.

@@ -33,7 +33,7 @@ from graph_server.operators import Setting
 from graph_server.operators.linear import Linear
 from siafu import arithmetic as host
 from siafu import extras, kernels, ops
-from siafu.config import Config, Servers
+from siafu.config import GPU_KEPT_SHARE, Config, Servers
 from siafu.errors import ConfigError, GnnError
 from siafu.models import ModelSpec
 from siafu.ops import BFLOAT16, Activation
@@ -47,8 +47,6 @@ try:
 except ImportError as error:
     raise ConfigError(f"servers.backend = gpu: needs torch ({error}); {extras.install('gpu')}") from error
 
-#: Of the device's memory that is free at the start, what copies of weights and constants may take.
-KEPT_SHARE = 0.5
 #: Edges of a block of rows that int32 counts.
 MOST_INT32 = 2**31 - 1
 
@@ -78,10 +76,10 @@ class Memory:
     """Host arrays on the device. Copies of arrays that cannot change stay there for as long as these live."""
 
     def __init__(self, device: torch.device, keep_bytes: int | None = None):
-        """``keep_bytes``: of copies that stay; None: ``KEPT_SHARE`` of what is free."""
+        """``keep_bytes``: of copies that stay; None: ``GPU_KEPT_SHARE`` of what is free."""
         if keep_bytes is None:
             free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 1 << 34
-            keep_bytes = int(KEPT_SHARE * free)
+            keep_bytes = int(GPU_KEPT_SHARE * free)
         self.device, self.keep_bytes = device, keep_bytes
         # All mutable state; pool threads and the garbage collector get at it:
         self._lock = threading.RLock()

@@ -12,9 +12,12 @@ prices are ``siafu.pricing.prices``'.
    coordinates and follows them lists what they say: 2 cents an hour.
 6. Baselines: one machine of ``cloud.gpu_instance`` and its disk, for as long as the run
    took; without one, nothing is known.
-7. With ``cloud.spot`` servers cost what they do on an average day, of the date on which that was known; what an
-   interruption costs is not counted. What spot saves is not known of every type: such a
-   one counts at its on-demand price, and ``bought`` says so.
+7. With ``cloud.spot`` servers cost what they do on an average day, of the date on which that was known. What spot
+   saves is not known of every type: such a one counts at its on-demand price, and ``bought`` says so. An interruption
+   costs time, in which all servers are billed: a plan adds what it expects (``cost_planner.plan.interruptions``), a
+   finished run's time has what happened.
+8. EC2 bills a machine from the moment that it runs, not while it is pending. A deployment boots its machines before any
+   run, so no run pays for that (``siafu deploy``); in a plan of spot machines an interruption pays for one boot.
 
 A bill is its items: an amount of something at one price each. A run that is over, one that goes on and one that is only
 planned are billed by the same function (``of_run``) from the same amounts. A deployment costs as long as it stands,

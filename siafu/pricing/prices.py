@@ -2,8 +2,10 @@
 (``services.csv``), with region, date and source.
 
 1. Prices are data. EC2's are on-demand list prices; the spot saving is an average that moves daily, so a
-   spot price is an estimate, with a date of its own (``spot_as_of``; where it is empty, that of the row). What a
-   source calls "from memory" is of a cent an hour and less, or of traffic that no deployment of ours has.
+   spot price is an estimate, with a date of its own (``spot_as_of``; where it is empty, that of the row).
+   ``spot_interrupted_pct``, of the same date, is the upper end of the band in which AWS's Spot Advisor has the share of
+   machines taken back in a month; its last band, above 20, ends at 100. What a source calls "from memory" is of a cent
+   an hour and less, or of traffic that no deployment of ours has.
 2. A price list is CSV. A row is of an ``instance``, or of one tier of an ``item``; columns may stand in any
    order, and a list of one kind leaves those of the other out. Ours are read as anybody's: a cell that makes
    no sense is refused with its line.
@@ -45,6 +47,7 @@ OF_INSTANCE = (
     "gpu_mem_gib",
     "usd_per_hour_on_demand",
     "spot_saving_pct",
+    "spot_interrupted_pct",
     "spot_as_of",
     "retired",
 )
@@ -81,7 +84,8 @@ class Instance:
     spot_saving: float | None  # share of the price that spot saves, on average
     source: str = ""
     retired: bool = False
-    spot_as_of: str = ""  # date of the spot saving; "": that of the price
+    spot_as_of: str = ""  # date of what is known of spot; "": that of the price
+    spot_interrupted: float | None = None  # share of spot machines that AWS takes back in a month, at most
 
     def dated(self, *, spot: bool = False) -> str:
         """The oldest date of what ``price`` is made of."""
@@ -267,6 +271,7 @@ class _Row:
 
 def _instance(row: _Row) -> Instance:
     vcpu, saving = row.number("vcpu", positive=True), row.optional("spot_saving_pct", most=99)
+    interrupted = row.optional("spot_interrupted_pct", most=100)
     if vcpu != int(vcpu):
         raise row.wrong(f"vcpu = {vcpu:g}: must be a whole number")
     return Instance(
@@ -285,6 +290,7 @@ def _instance(row: _Row) -> Instance:
         row.text("source"),
         row.text("retired", ("", "yes")) == "yes",
         row.day("spot_as_of") if row.cell("spot_as_of") else "",
+        None if interrupted is None else interrupted / 100,
     )
 
 

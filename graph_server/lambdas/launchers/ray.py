@@ -24,11 +24,10 @@ from lambda_funcs.local_pool import MAX_PAYLOAD_NBYTES, LocalPool
 from siafu import ray_cluster
 from siafu.config import Config
 from siafu.errors import ConfigError, WorkerError
+from siafu.places import CORE_MB
 
 logger = logging.getLogger(__name__)
 
-#: Lambda gives a function one processor per so much memory.
-MB_PER_CPU = 1769
 #: A cold start that takes longer is given up. A process of Ray's comes first, which takes long on a busy node.
 COLD_S = 60.0
 #: For the functions to end: a stubborn one takes half a second. The thread has ended soon after.
@@ -104,7 +103,7 @@ class RayLauncher:
         self._ray = ray_cluster.load()
         # A death of an actor is an invocation's end: it is not for Ray to start it anew, nor to run anything twice.
         self._new = self._ray.remote(Environment).options(
-            num_cpus=function.memory_mb / MB_PER_CPU,
+            num_cpus=function.memory_mb / CORE_MB,
             memory=function.memory_mb << 20,
             max_restarts=0,
             max_task_retries=0,
@@ -277,7 +276,7 @@ class RayLauncher:
 def share_of(free: dict[str, float], memory_mb: int, parts: int) -> int:
     """Environments that one of ``parts`` graph servers may have of a cluster's ``free``
     resources. ConfigError if none."""
-    room = min(free.get("CPU", 0.0) * MB_PER_CPU / memory_mb, free.get("memory", 0.0) / (memory_mb << 20))
+    room = min(free.get("CPU", 0.0) * CORE_MB / memory_mb, free.get("memory", 0.0) / (memory_mb << 20))
     share = int(room + 1e-6) // parts
     if share < 1:
         raise ConfigError(

@@ -59,11 +59,29 @@ def test_nothing_is_said_of_a_cut_that_is_known_or_told_or_of_one_server(best):
     assert cuts.of(alone, only) == []
 
 
+def test_what_fits_with_a_low_cut_alone_stays_and_comes_last():
+    graph = graphs.of_counts(20_000_000, 900_000_000, 300, 25)
+    asked = replace(ASKED, graph=graph, instances=["c5n.2xlarge", "r7g.2xlarge"], servers=[8], backends=["cpu"])
+    catalogue = Catalogue(asked)
+    waits = {option.machine.name: option.needs_low_cut for option in catalogue.options}
+    assert waits == {"c5n.2xlarge": True, "r7g.2xlarge": False}
+    for cut, fits in ((graphs.LOW_CUT, 2), (graphs.CUT, 1)):  # as told, a cut is no assumption
+        told = replace(asked, graph=replace(graph, cut=cut, cut_source="as told"))
+        assert [option.needs_low_cut for option in Catalogue(told).options] == [False] * fits
+    found = Ranking(catalogue.options, 0.15, Limits(), top=5)
+    assert [one.option.machine.name for one in found.predicted] == ["r7g.2xlarge", "c5n.2xlarge"]
+    assert [one.option.machine.name for one in found.front] == ["r7g.2xlarge"]
+    (line,) = cuts.waiting(asked, catalogue.options)
+    assert "(†): 1. They have too little memory with 0.5 " in line
+    alone = Catalogue(replace(asked, instances=["c5n.2xlarge"]))
+    assert Ranking(alone.options, 0.15, Limits(), top=5).front  # where nothing else is left
+
+
 def test_what_does_not_fit_says_up_to_which_cut_it_would():
     graph = graphs.of_counts(20_000_000, 900_000_000, 300, 25)
-    asked = replace(ASKED, graph=graph, servers=[8])
+    asked = replace(ASKED, graph=graph, servers=[6])
     catalogue = Catalogue(asked)
-    assert not catalogue.options
+    assert not catalogue.options  # not with a low cut either
     (cut,) = re.findall(r"it fits if at most (0\.\d+) of the edges cross, not 0\.5 ", catalogue.why_nothing_fits)
     assert Catalogue(replace(asked, graph=replace(graph, cut=float(cut)))).options
     assert not Catalogue(replace(asked, graph=replace(graph, cut=float(cut) + 0.02))).options

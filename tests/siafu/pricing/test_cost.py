@@ -222,10 +222,11 @@ def test_every_line_says_where_its_price_is_from():
 
 
 def test_spot_is_said_and_charged_where_it_is_known():
-    found = cost.of_run(config(**ON_AWS, cloud__spot=True), requests=0, gb_s=0, seconds=3600)
+    asked = config(**ON_AWS | {"cloud__param_instance": "c8i.2xlarge"}, cloud__spot=True)
+    found = cost.of_run(asked, requests=0, gb_s=0, seconds=3600)
     assert lines(found)["4 x c5.2xlarge, spot"] == ("graph_servers", 4, pytest.approx(4 * 0.34 * 0.44))
     # nobody knows what spot saves of it
-    assert lines(found)["2 x c7g.xlarge"] == ("param_servers", 2, pytest.approx(0.29))
+    assert lines(found)["2 x c8i.2xlarge"] == ("param_servers", 2, pytest.approx(2 * 0.37484))
 
 
 def test_a_spot_price_has_the_date_of_what_spot_saves():

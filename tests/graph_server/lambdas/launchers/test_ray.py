@@ -76,7 +76,7 @@ def test_actor_that_dies_ends_its_invocation_and_the_next_gets_another(joined: S
 
 
 def test_actor_without_a_place_is_a_refusal_to_shrink_at(joined: SimulatedRay) -> None:
-    with Driven("echo", memory_mb=int(1.5 * CPUS * launchers.MB_PER_CPU), cold_s=0.5) as driven:
+    with Driven("echo", memory_mb=int(1.5 * CPUS * launchers.CORE_MB), cold_s=0.5) as driven:
         driven.launcher.invoke({}, "r")
         outcome = driven.outcome()
     assert (outcome.error, outcome.billed_ms, outcome.max_memory_mb) == (THROTTLED, 0, 0)
