@@ -100,6 +100,7 @@ class Lambdas:
 
 def lambdas_on(asked: Asked, predicted: Sequence[Predicted]) -> Lambdas | None:
     """None where one of the two was not asked for, or does not fit. ``predicted``: best first."""
+    predicted = [one for one in predicted if not one.option.needs_low_cut] or predicted
     best = next((one for one in predicted if one.option.backend == "cpu"), None)
     if best is None or "lambda" not in asked.backends:
         return None
@@ -168,6 +169,7 @@ def _widths(model: Model) -> tuple[int, ...]:
 def _pair(asked: Asked, error: float) -> Pair | None:
     """None where one of them does not fit."""
     options = Catalogue(asked).options
+    options = [one for one in options if not one.needs_low_cut] or options
     alone, beside = (_best([one for one in options if one.backend == name], error) for name in ("cpu", "lambda"))
     return None if alone is None or beside is None else Pair(alone, beside)
 

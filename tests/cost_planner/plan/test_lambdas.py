@@ -57,6 +57,18 @@ def test_the_wider_a_model_is_the_more_lambdas_gain(found):
     assert all(widths == (width,) for width, widths in hidden.items())
 
 
+def test_widths_that_fit_with_a_better_cut_alone_are_not_compared():
+    """Where the cut is assumed, such options are in the catalogue too."""
+    graph = graphs.of_counts(25_000_000, 900_000_000, 32, 25)
+    asked = replace(ASKED, graph=graph, servers=[8], modes=(("pipe", 0),), memories_mb=[1769], lambdas=8)
+    wide = replace(asked, config=asked.config.replace({"model.hidden": (512,)}))
+    waits = {one.backend: one.needs_low_cut for one in Catalogue(wide).options}
+    assert (waits["cpu"], waits["lambda"]) == (True, False)
+    found = lambdas_on(asked, predicted(asked))
+    assert found is not None
+    assert max(found.by_width) == 256
+
+
 def test_a_price_at_which_they_are_even_makes_them_worth_the_same(found):
     pair = next(pair for pair in found.by_width.values() if pair.even_price is not None and pair.worth < 1)
     of_lambda = pair.beside.cost.parts["lambda"]
