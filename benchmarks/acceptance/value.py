@@ -8,7 +8,8 @@
                                                                       --refresh-prices writes
 
 Each graph is one ``siafu value`` in a directory of its own below ``--dir``, so that a second call goes on where the
-first was interrupted. Two graph servers each, and two ranks for a baseline. A target is a validation score that
+first was interrupted. Two graph servers each, and two ranks for a baseline; with ``--tune`` as many as are best for
+each. A target is a validation score that
 ``cpu pipe`` reached here with room to spare, in about a third of the epochs that are allowed. Exit code 1 if on any
 graph less than two contenders have reached the target.
 
@@ -63,13 +64,11 @@ def command(name: str, args: argparse.Namespace) -> list[str]:
     asked = {
         "target": case.target,
         "epochs": case.epochs,
-        "parts": 2,
         "runs": args.runs,
         "run-dir": folder,
         **case.settings,
     }
-    if args.tune:
-        asked["tune"] = args.tune
+    asked |= {"tune": args.tune} if args.tune else {"parts": 2}
     flags = [word for key, value in asked.items() for word in (f"--{key}", str(value))]
     return ["value", case.source, "--contenders", args.contenders or case.contenders, *flags, *judging]
 

@@ -74,6 +74,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any], float | None]] = {
     "pipegcn-G correct": ("pipegcn", {"baseline.smooth": "G", "baseline.correct": True}, 0.3),
     "pipegcn-FG correct": ("pipegcn", {"baseline.smooth": "FG", "baseline.correct": True}, 0.3),
     "adaqp": ("adaqp", {}, 0.3),
+    "adaqp early": ("adaqp", {"baseline.warmup": 1}, 0.3),
 }
 PIPELINE: Mapping[str, tuple[str, Mapping[str, Any], float | None]] = {
     "vanilla": ("vanilla", {}, None),
@@ -111,7 +112,7 @@ def cases(ranks: int, epochs: int | None, lr: float | None) -> Iterator[Case]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
-    wanted = [case for case in cases(args.ranks, args.epochs, args.lr) if case.table in args.only]
+    wanted = [case for case in cases(args.ranks, args.epochs, args.lr) if case.table in args.only and case.variant in args.variants]
     known = table.Results(args.results)
     for seed in range(args.seeds):
         for case in wanted:
@@ -171,6 +172,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = table.parser(
         __doc__,
         only=([*GRAPHS, "deep"], "graphs, of $SIAFU_DATA; deep: GCNII-32"),
+        variants=sorted({*VARIANTS, *PIPELINE}),
         seeds=5,
         ranks=2,
         results=Path("accuracy-baselines.jsonl"),
