@@ -112,7 +112,11 @@ def cases(ranks: int, epochs: int | None, lr: float | None) -> Iterator[Case]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
-    wanted = [case for case in cases(args.ranks, args.epochs, args.lr) if case.table in args.only and case.variant in args.variants]
+    wanted = [
+        case
+        for case in cases(args.ranks, args.epochs, args.lr)
+        if case.table in args.only and case.variant in args.variants
+    ]
     known = table.Results(args.results)
     for seed in range(args.seeds):
         for case in wanted:
