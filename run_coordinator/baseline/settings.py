@@ -9,8 +9,8 @@ from typing import Any
 from graph_data import source_flags
 from run_coordinator import prepared, run_config
 from siafu import config as configs
-from siafu.baseline import BaselineConfig, first_settings
-from siafu.config import Config
+from siafu.baseline import METHODS, BaselineConfig, first_settings
+from siafu.config import Config, Data
 from siafu.errors import ConfigError, one_of
 from siafu.shards import ShardSet
 
@@ -117,6 +117,8 @@ def fitted(config: BaselineConfig, shards: ShardSet) -> BaselineConfig:
             f"{config.data.source}: it was cut into {parts} parts, {b.method} on {b.ranks} ranks "
             f"needs {config.partitions}"
         )
+    if config.data.partitioner == METHODS[b.method].sets.get("data.partitioner"):  # it does not cut what is cut already
+        config = config.replace({"data.partitioner": Data().partitioner})
     # ranks have none: see UNHEEDED
     found = prepared.fit(config, shards).replace({"train.intervals": config.train.intervals})
     assert isinstance(found, BaselineConfig)

@@ -13,6 +13,7 @@ from siafu import config as configs
 from siafu.baseline import BASELINE_MODELS, METHODS, BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.shards import ShardSet
 from tests.toy_graphs import random_graph
 
 
@@ -26,7 +27,7 @@ def test_every_method_begins_with_its_own_settings(method: str, model: str) -> N
     config = resolved(method, model=model)
     assert config.baseline.method == method
     for key, value in METHODS[method].sets.items():
-        assert getattr(config.baseline, key.partition(".")[2]) == value
+        assert config.flat()[key] == value
     assert config.model.narrow == (model not in ("gcn", "sage"))
 
 
@@ -176,3 +177,15 @@ def test_a_rank_waits_for_days_at_most() -> None:
 
 def test_what_older_runs_could_set_is_still_read():
     assert BaselineConfig.from_dict({"baseline": {"solver": "milp"}}).baseline.scheme == "none"
+
+
+def test_shards_are_used_as_they_were_cut_by_methods_that_cut_at_random(tmp_path: Path) -> None:
+    source = str(prepare(random_graph(1), out=tmp_path / "shards", parts=4).path)
+    config = resolve("gossip", source, None, {"baseline.subgraphs": 4}, {})
+    assert config.data.partitioner == "random"
+    assert fitted(config, ShardSet.open(source)).data.partitioner == "metis"
+    with pytest.raises(ConfigError, match="was prepared with metis"):
+        fitted(
+            resolve("gossip", source, None, {"baseline.subgraphs": 4, "data.partitioner": "chunk"}, {}),
+            ShardSet.open(source),
+        )
