@@ -9,9 +9,8 @@
 
 Each graph is one ``siafu value`` in a directory of its own below ``--dir``, so that a second call goes on where the
 first was interrupted. Two graph servers each, and two ranks for a baseline; with ``--tune`` as many as are best for
-each. A target is a validation score that
-``cpu pipe`` reached here with room to spare, in about a third of the epochs that are allowed. Exit code 1 if on any
-graph less than two contenders have reached the target.
+each. A target is a validation score that ``cpu pipe`` reached here with room to spare, in about a third of the epochs
+that are allowed. Exit code 1 if on any graph less than two contenders have reached the target.
 
 What it does not show: machines are stand-ins, Lambdas share this machine's cores with the servers, and without a GPU
 the baselines train on cores at a GPU's price. Every table says so below it.

@@ -123,9 +123,14 @@ def examine(run_dir: Path, name: str, *, again: bool = False) -> dict[str, Any]:
 
 
 def _of_baseline(config: BaselineConfig, result: Result | None, records: Sequence[Record], name: str) -> dict[str, Any]:
-    """Without Lambdas. ConfigError if nobody has said which machine it ran on."""
-    timed = [record["time_s"] for record in records if record["event"] in ("epoch", "evaluation")]
-    times = [result["train_seconds"]] if result else timed
+    """Without Lambdas. The machine is rented while it evaluates, too. ConfigError if nobody has said which machine it
+    ran on."""
+    timed = [
+        record["time_s"] + record.get("evaluation_s", 0.0)  # of older runs, time_s has both
+        for record in records
+        if record["event"] in ("epoch", "evaluation")
+    ]
+    times = [result["train_seconds"] + result.get("evaluation_seconds", 0.0)] if result else timed
     if not times:
         raise ConfigError(f"{name}: no epoch has ended yet, so nothing is known")
     spent = cost.of_baseline(config, seconds=times[-1])

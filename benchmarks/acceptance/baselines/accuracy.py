@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     wanted = [
         case
         for case in cases(args.ranks, args.epochs, args.lr)
-        if case.table in args.only and case.variant in args.variants
+        if case.table in args.only and case.variant in ("vanilla", *args.variants)
     ]
     known = table.Results(args.results)
     for seed in range(args.seeds):

@@ -28,10 +28,11 @@ from run_coordinator.past_runs import deployments
 from siafu import config as configs
 from siafu.__main__ import main
 from siafu.address import COORDINATOR, Address, graph_server, param_server
+from siafu.baseline import BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.pricing import prices
-from siafu.pricing.cost import amounts_of
+from siafu.pricing.cost import amounts_of, of_baseline
 from tests.infra.deployment import BUCKET, bucket, empty
 from tests.run_coordinator.past_runs.test_past_runs import written
 
@@ -365,3 +366,17 @@ def test_what_is_no_run_directory_has_no_cost(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="runs/ holds no run: siafu cost RUN"):
         cost._newest(Path("runs"))
+
+
+def test_a_baselines_machine_is_paid_for_while_it_evaluates(tmp_path: Path) -> None:
+    """An hour of training and half of one of evaluations, unfinished and finished; an older run's time has both."""
+    config = BaselineConfig().replace({"cloud.gpu_instance": "g4dn.xlarge"})
+    (tmp_path / "config.toml").write_text(configs.dump(config))
+    hour = of_baseline(config, seconds=3600)
+    assert hour is not None
+    line: dict[str, Any] = {"event": "epoch", "epoch": 1, "loss": 0.5, "epoch_s": 1.0, "ghost_bytes": 0, "usd": 0.0}
+    for apart in ({"time_s": 3600.0, "evaluation_s": 1800.0}, {"time_s": 5400.0}):
+        (tmp_path / "metrics.jsonl").write_text(json.dumps(line | apart) + "\n")
+        assert cost.examine(tmp_path, "mine")["usd"] == pytest.approx(1.5 * hour.usd)
+    (tmp_path / "result.json").write_text(json.dumps({"train_seconds": 3600.0, "evaluation_seconds": 1800.0}))
+    assert cost.examine(tmp_path, "mine")["usd"] == pytest.approx(1.5 * hour.usd)
