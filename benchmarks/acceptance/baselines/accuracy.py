@@ -9,9 +9,10 @@
 Every finished run is a line of the results file, so that a second call goes on where the first was interrupted. A
 score is the test accuracy of the epoch that is best by validation, the last one where there is no validation
 (nell). A difference is the mean over seeds of method minus vanilla of the same seed: same split, same first
-weights; ± is its standard error. The bars: no more than 0.3 points below vanilla for smoothed PipeGCN and AdaQP, 1
-point for gnnpipe; a mean beyond its bar that is within two standard errors of it is marked ~, as noise, and is no
-failure. Exit code 1 if a bar is missed.
+weights; ± is its standard error. Bytes are those of rows and their gradients in a mean epoch,
+as a share of vanilla's. The bars: no more than 0.3 points below vanilla for smoothed PipeGCN and AdaQP, 1 point for
+gnnpipe; a mean beyond its bar that is within two standard errors of it is marked ~, as noise, and is no failure. Exit
+code 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from run_coordinator.baseline import train_baseline
 from siafu.errors import GnnError
 
 NOISES = 2.0
+BYTES = "ghost_bytes_per_epoch"
+MINUS = "minus vanilla, points"
 GCN = {
     "model.name": "gcn",
     "model.layers": 2,
@@ -75,6 +78,9 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any], float | None]] = {
     "pipegcn-FG correct": ("pipegcn", {"baseline.smooth": "FG", "baseline.correct": True}, 0.3),
     "adaqp": ("adaqp", {}, 0.3),
     "adaqp early": ("adaqp", {"baseline.warmup": 1}, 0.3),
+    "sancus": ("sancus", {}, None),
+    "sancus by change": ("sancus", {"baseline.skip": 0.05}, None),
+    "cagnet": ("cagnet", {}, None),
 }
 PIPELINE: Mapping[str, tuple[str, Mapping[str, Any], float | None]] = {
     "vanilla": ("vanilla", {}, None),
@@ -138,13 +144,13 @@ def _run(case: Case, seed: int) -> dict[str, Any]:
         return {**said, "error": str(error)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    kept = ("test_acc", "val_acc", "best_epoch", "epochs", "train_seconds", "recoveries")
+    kept = ("test_acc", "val_acc", "best_epoch", "epochs", "train_seconds", "recoveries", BYTES)
     return {**said, **{name: value for name, value in run.result.items() if name in kept}}
 
 
 def _show(wanted: Sequence[Case], known: Mapping[str, Mapping[str, Any]], seeds: int) -> int:
     """The table; 1 if a bar is missed."""
-    rows, red = list[dict[str, str | int]](), list[bool]()
+    rows, red = list[dict[str, Any]](), list[bool]()
     for case in wanted:
         base = next(c for c in wanted if (c.table, c.graph, c.variant) == (case.table, case.graph, "vanilla"))
         both = [(known.get(case.key(seed)), known.get(base.key(seed))) for seed in range(seeds)]
@@ -153,7 +159,7 @@ def _show(wanted: Sequence[Case], known: Mapping[str, Mapping[str, Any]], seeds:
             continue
         rows.append({"graph": case.graph, "layers": case.settings["model.layers"], "variant": case.variant})
         if any("error" in one for pair in pairs for one in pair):
-            rows[-1] |= {"test accuracy": "diverged", "minus vanilla, points": "", "bar": "", "seeds": len(pairs)}
+            rows[-1] |= {"test accuracy": "diverged", MINUS: "", "bytes": "", "bar": "", "seeds": len(pairs)}
             red.append(case.bar is not None)
             continue
         scores = [float(mine["test_acc"]) for mine, _ in pairs]
@@ -167,7 +173,9 @@ def _show(wanted: Sequence[Case], known: Mapping[str, Mapping[str, Any]], seeds:
         difference = "" if case is base else f"{mean:+.2f} ± {noise:.2f}{' ~' if short and not fails else ''}"
         bar = "" if case.bar is None else f"-{case.bar:g}"
         accuracy = f"{statistics.mean(scores):.4f}{spread}"
-        rows[-1] |= {"test accuracy": accuracy, "minus vanilla, points": difference, "bar": bar, "seeds": len(pairs)}
+        sent = [one for one in pairs if all(BYTES in each for each in one)]  # lines of before have none
+        share = statistics.mean(mine[BYTES] / its[BYTES] for mine, its in sent) if sent else None
+        rows[-1] |= {"test accuracy": accuracy, MINUS: difference, "bytes": share, "bar": bar, "seeds": len(pairs)}
     table.show(rows, red=red)
     return 1 if any(red) else 0
 
