@@ -2,14 +2,16 @@
 
 1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of
    a run on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).
-2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS).
+2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS). Runs
+   whose environments sleep (``lambda.cpu_share = real``) are left out here: their caches cool meanwhile, and the same
+   work takes more of a processor's time.
 3. Products, copies, gathers from a core's own cache and the memory's bandwidth are measured by themselves
    (``machine_rates``): whole runs hardly tell what an operation or a copy costs from what a value does, and the fit
    alone has found more operations per second than the core has. No run here has words. What it costs more to gather
    from a larger table is fitted: it depends on the order of real graphs.
 4. Wall times are not used, but for what costs no processor's time: a hop from one process to another, waking a thread,
-   and how much of a shared processor there is for the run. Of some values those are taken with which the simulator is
-   closest to the same runs.
+   how much of a shared processor there is for the run, and how fast environments are that sleep. Of some values those
+   are taken with which the simulator is closest to the same runs.
 5. A fit that explains the runs badly is refused: the machine was busy, and plans would be wrong.
 
 The runs are of four synthetic graphs; most have as few intervals as ``run_coordinator.intervals`` chooses. They say
@@ -84,6 +86,8 @@ BY_THEMSELVES = ("flop_ns", "word_ns", "word_back_ns", "copy_ns", "value_ns")
 ROUNDS, EPOCHS = 3, 13
 #: The least share is of a machine that others keep as busy as we do.
 SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
+#: ``lambda.memory_mb`` of throttled environments: a quarter of a core.
+THROTTLED_MB = 442
 HOPS_S = (50e-6, 100e-6, 200e-6, 500e-6, 1e-3)
 WAKES_S = (0.0, 50e-6, 100e-6, 200e-6, 300e-6)
 #: Nine in ten of the predicted epochs must be closer than this, relative. 0.13 is usual on an idle machine.
@@ -105,12 +109,14 @@ class Setting:
     graph: str = "dense"  # of ``GRAPHS``
     model: str = "gcn"
     eval_every: int = 0
+    throttled: bool = False
 
     @property
     def words(self) -> str:
         return (
             f"{self.backend} {self.mode}, {self.parts} x {self.intervals} intervals, {self.model}, "
             f"{self.layers} layers, hidden {self.hidden}, {self.graph}{', evaluated' if self.eval_every else ''}"
+            f"{', throttled' if self.throttled else ''}"
         )
 
     @property
@@ -137,6 +143,7 @@ class Setting:
             "train.eval_every": self.eval_every,
             **({"lambda.count": self.environments} if self.backend == "lambda" else {}),
             **({"train.staleness": self.staleness} if self.mode == "async" else {}),
+            **({"lambda.cpu_share": "real", "lambda.memory_mb": THROTTLED_MB} if self.throttled else {}),
         }
 
 
@@ -178,6 +185,8 @@ SETTINGS = (
     Setting("cpu", intervals=1, hidden=32, graph="small", eval_every=1),
     Setting(intervals=1, hidden=32, graph="small", environments=1, eval_every=1),
     Setting(intervals=2, hidden=32, graph="narrow", model="sage"),
+    Setting(hidden=128, environments=4, throttled=True),
+    Setting(intervals=16, environments=4, graph="sparse", throttled=True),
 )
 
 
@@ -247,7 +256,7 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
     for thread, (names, where) in THREADS.items():
         wanted = [name for name in names if name not in known]
         rows, right = [], []
-        for run in runs:
+        for run in (run for run in runs if not run.setting.throttled):
             total = sum(run.seen.cpu_s.get(key, 0.0) for key in where)
             columns = [processor_s(run.plan(replace(speeds, **{name: 1.0}))).get(thread, 0.0) for name in wanted]
             before = processor_s(run.plan(replace(speeds, **known))).get(thread, 0.0)
@@ -282,8 +291,9 @@ def _with_walls(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> 
 
 def _with_shares(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> Speeds:
     """Each share by the runs that it is of."""
-    for name, alone in (("usable", True), ("usable_among", False)):
-        alike = [run for run in runs if run.setting.alone is alone]
+    alone, throttled = ([run for run in runs if getattr(run.setting, name)] for name in ("alone", "throttled"))
+    among = [run for run in runs if not run.setting.alone and not run.setting.throttled]
+    for name, alike in (("usable", alone), ("usable_among", among), ("throttled", throttled)):
         each = [replace(speeds, **{name: share}) for share in SHARES]
         speeds = min(each, key=lambda one: _squares(alike, one, memory))
     return speeds

@@ -70,7 +70,7 @@ def local_plan(
         environments=Environments(
             count=config.lambdas.count,
             most=num_environments(config, cores),
-            core=config.lambdas.core,
+            core=config.lambdas.core * (speeds.throttled if config.lambdas.core < 1 else 1),
             link=link,
             latency_s=speeds.hop_s,
             cold_s=0.0,

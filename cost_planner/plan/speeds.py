@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 #: Of ``Speeds``: what is no processor's time.
-WALLS = ("hop_s", "wake_s", "usable", "usable_among")
+WALLS = ("hop_s", "wake_s", "usable", "usable_among", "throttled")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ class Speeds:
     usable: float = 0.9
     #: And where several servers, or environments, compute at a time.
     usable_among: float = 0.85
+    #: Of an environment that computes for a part of the time: its speed then, beside one that never has to wait. Its
+    #: caches have cooled whenever it goes on.
+    throttled: float = 1.0
 
     def scaled(self, factor: float) -> Speeds:
         """Of a core that takes ``factor`` times as long."""
