@@ -218,11 +218,15 @@ class _Environment:
         server = self._server
         moves = server.moves(server.work(task)) if server.plan.together else None  # elsewhere it has its own memory
         self._cpu.add(
-            (self._number,), seconds, lambda: self._computed(task, asked), meanwhile=self._slowed(seconds, moves)
+            (self._number,),
+            seconds,
+            lambda: self._computed(task, asked),
+            meanwhile=self._slowed(seconds + server.work(task).remote_io, moves),
         )
 
     def _slowed(self, seconds: float, moves: Waits | None) -> Waits | None:
-        """What else a computation lasts as long as: ``lambda_funcs.cpu_share`` sleeps after it."""
+        """What else a computation lasts as long as: ``lambda_funcs.cpu_share`` sleeps after it, also for what messages
+        take."""
         if self._awake == 1:
             return moves
 
