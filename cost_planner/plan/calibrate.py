@@ -3,8 +3,8 @@
 1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of
    a run on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).
 2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS). Runs
-   whose environments sleep (``lambda.cpu_share = real``) are left out here: their caches cool meanwhile, and the same
-   work takes more of a processor's time.
+   whose environments sleep (``lambda.cpu_share = real``) are left out here: their caches cool meanwhile, and work
+   other than products takes more of a processor's time.
 3. Products, copies, gathers from a core's own cache and the memory's bandwidth are measured by themselves
    (``machine_rates``): whole runs hardly tell what an operation or a copy costs from what a value does, and the fit
    alone has found more operations per second than the core has. No run here has words. What it costs more to gather

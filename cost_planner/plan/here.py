@@ -62,7 +62,7 @@ def local_plan(
         config,
         spec,
         counts,
-        speeds,
+        speeds.of_throttled() if config.servers.backend == "lambda" and config.lambdas.core < 1 else speeds,
         threads=num_threads(config, cores),
         link=LOOPBACK,
         bandwidth=bandwidth,
@@ -70,7 +70,7 @@ def local_plan(
         environments=Environments(
             count=config.lambdas.count,
             most=num_environments(config, cores),
-            core=config.lambdas.core * (speeds.throttled if config.lambdas.core < 1 else 1),
+            core=config.lambdas.core,
             link=link,
             latency_s=speeds.hop_s,
             cold_s=0.0,

@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields, replace
 
 #: Of ``Speeds``: what is no processor's time.
 WALLS = ("hop_s", "wake_s", "usable", "usable_among", "throttled")
+#: Tensor tasks of an environment, all but products: those take as long with cool caches.
+COOLED = ("read_ns", "element_ns", "tensor_s", "lambda_task_s", "lambda_byte_ns", "lambda_io_s", "lambda_io_byte_ns")
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,13 @@ class Speeds:
     usable: float = 0.9
     #: And where several servers, or environments, compute at a time.
     usable_among: float = 0.85
-    #: Of an environment that computes for a part of the time: its speed then, beside one that never has to wait. Its
-    #: caches have cooled whenever it goes on.
+    #: Of an environment that computes for a part of the time: its speed in all but products, beside one that never has
+    #: to wait. Its caches have cooled whenever it goes on.
     throttled: float = 1.0
+
+    def of_throttled(self) -> Speeds:
+        """Where environments compute for a part of the time."""
+        return replace(self, **{name: getattr(self, name) / self.throttled for name in COOLED})
 
     def scaled(self, factor: float) -> Speeds:
         """Of a core that takes ``factor`` times as long."""

@@ -71,8 +71,6 @@ def as_if(setting: Setting, speeds: Speeds) -> Measured:
     plan = local_plan(config, spec, counts, speeds)
     spent = processor_s(plan)
     cpu_s = {where[0]: spent.get(thread, 0.0) for thread, (_, where) in THREADS.items()}
-    if setting.throttled:  # cool caches
-        cpu_s["lambda_funcs", "main"] /= speeds.throttled
     seen = calibrate.Observed(predicted_s(plan), 0.0, cpu_s, {})
     return Measured(setting, config, spec, counts, seen)
 
