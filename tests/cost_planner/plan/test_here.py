@@ -65,6 +65,18 @@ def test_environments_compute_for_the_time_that_their_memory_buys_if_the_run_say
     assert 3 * epoch_s("free") < epoch_s("real") < epoch_s("free") * 1769 / 192
 
 
+def test_cool_caches_slow_environments_that_sleep_in_all_but_products():
+    def epoch_s(cpu_share: str, **speeds: float) -> float:
+        config = CONFIG.replace({"lambda.memory_mb": 192, "lambda.cpu_share": cpu_share})
+        asked = replace(ASKED, config=config, servers=[1], modes=(("pipe", 0),), backends=["lambda"], lambdas=1)
+        return here.of(replace(asked, speeds=replace(Speeds(), **speeds)), Bandwidth())[0].simulated.epoch_s
+
+    assert epoch_s("free", throttled=0.5) == epoch_s("free")
+    assert 1.3 * epoch_s("real") < epoch_s("real", throttled=0.5) < 2 * epoch_s("real")
+    products = epoch_s("real", flop_ns=1.0)
+    assert products < epoch_s("real", flop_ns=1.0, throttled=0.5) < 1.2 * products
+
+
 def test_too_little_memory_is_said(monkeypatch):
     found = here.of(replace(ASKED, servers=[1], modes=(("pipe", 0),)), Bandwidth())
     assert all(here.fits(one) for one in found)
