@@ -254,10 +254,11 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
     memory = Calibration(**known_memory).memory
     speeds = Speeds().scaled(0.0)
     known = {name: getattr(rates, name) for name in BY_THEMSELVES} if rates else {}
+    awake, throttled = ([run for run in runs if run.setting.throttled is one] for one in (False, True))
     for thread, (names, where) in THREADS.items():
         wanted = [name for name in names if name not in known]
         rows, right = [], []
-        for run in (run for run in runs if not run.setting.throttled):
+        for run in awake:
             total = sum(run.seen.cpu_s.get(key, 0.0) for key in where)
             columns = [processor_s(run.plan(replace(speeds, **{name: 1.0}))).get(thread, 0.0) for name in wanted]
             before = processor_s(run.plan(replace(speeds, **known))).get(thread, 0.0)
@@ -271,7 +272,9 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
         factors, _ = nnls(np.array(rows) * built_in, np.array(right))
         known.update(zip(wanted, (factors * built_in).tolist(), strict=True))
     speeds = replace(speeds, **known)
-    speeds = _with_walls(runs, replace(speeds, hop_s=HOPS_S[0]), memory)
+    speeds = _with_walls(awake, replace(speeds, hop_s=HOPS_S[0], throttled=1.0), memory)
+    asleep = [replace(speeds, throttled=share) for share in SHARES]
+    speeds = min(asleep, key=lambda one: _squares(throttled, one, memory))
     offs = sorted(abs(off) for off in errors(runs, speeds, memory))
     error = offs[int(0.9 * (len(offs) - 1))]
     return Calibration(speeds, error, _machine(), date.today().isoformat(), **known_memory)
@@ -292,9 +295,8 @@ def _with_walls(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> 
 
 def _with_shares(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> Speeds:
     """Each share by the runs that it is of."""
-    alone, throttled = ([run for run in runs if getattr(run.setting, name)] for name in ("alone", "throttled"))
-    among = [run for run in runs if not run.setting.alone and not run.setting.throttled]
-    for name, alike in (("usable", alone), ("usable_among", among), ("throttled", throttled)):
+    for name, alone in (("usable", True), ("usable_among", False)):
+        alike = [run for run in runs if run.setting.alone is alone]
         each = [replace(speeds, **{name: share}) for share in SHARES]
         speeds = min(each, key=lambda one: _squares(alike, one, memory))
     return speeds
