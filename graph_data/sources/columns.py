@@ -473,9 +473,6 @@ def _read_numbers(array: Any, where: Where) -> Array:
     return values if values.dtype == np.float32 else values.astype(np.float64, copy=False)
 
 
-NUMBERS = Kind("float64", "a number", _read_numbers)
-
-
 def _read_features(array: Any, where: Where) -> Array:
     """Numbers [n], or [n, k] of lists of k."""
     if is_list(array.type):
