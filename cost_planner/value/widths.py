@@ -3,7 +3,7 @@ runs' own config and shards, on the machine that they are priced as. Nothing of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cost_planner.plan import graphs
@@ -11,33 +11,45 @@ from cost_planner.plan.asked import Asked
 from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.epochs import Epochs
 from cost_planner.plan.finding import widths
-from cost_planner.plan.lambdas import lambdas_on
+from cost_planner.plan.lambdas import Pair, lambdas_on
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Limits, Ranking
 from cost_planner.value.judge import StandIn
 from cost_planner.value.rows import PredictedWidths, Row, reached
 from cost_planner.value.trained import Contender
 from siafu import run_files
-from siafu.errors import GnnError
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError
 from siafu.shards import ShardSet
 
 
 def predicted(runs: Sequence[Contender], rows: Sequence[Row], stand_in: StandIn) -> PredictedWidths | None:
-    """Of the best Lambdas, where Lambdas and CPU servers alone have both reached the target. None elsewhere, and where
-    nothing can be predicted: the shards are gone, or the machine does not hold them."""
+    """Of the best Lambdas, where Lambdas and CPU servers alone have both reached the target; None elsewhere. Where
+    nothing can be predicted, because the shards are gone or the machine does not hold them, the text says so."""
     kinds = {row["kind"] for row in reached(rows)}
     best = max((row for row in reached(rows) if row["kind"] == "lambda"), key=lambda row: row["value"], default=None)
     if best is None or "cpu" not in kinds:
         return None
     run = next(run for run in runs if run.name == best["name"])
+    config = stand_in.priced(run.config)
+    machines = f"{config.data.parts} x {config.cloud.graph_instance}"
+    by_width: Mapping[int, Pair] = {}
     try:
-        return _of(run, round(best["epochs"]), stand_in)
-    except GnnError:
-        return None
+        by_width = _by_width(run, config, round(best["epochs"]))
+        words = widths({width: pair.faster > 1 for width, pair in by_width.items()})
+        text = f"Predicted by siafu plan, not measured: on {machines}, Lambdas are faster {words}."
+    except GnnError as error:
+        text = f"siafu plan cannot predict at which hidden widths Lambdas are faster on {machines}: {error}."
+    return {
+        "instance": config.cloud.graph_instance,
+        "servers": config.data.parts,
+        "by_hidden": {width: {"faster": p.faster, "relative_value": p.worth} for width, p in by_width.items()},
+        "text": text,
+    }
 
 
-def _of(run: Contender, epochs: int, stand_in: StandIn) -> PredictedWidths | None:
-    config, manifest = stand_in.priced(run.config), run_files.manifest(Path(run.where))
+def _by_width(run: Contender, config: Config, epochs: int) -> Mapping[int, Pair]:
+    manifest = run_files.manifest(Path(run.where))
     calibration = Calibration.load()
     asked = Asked(
         config,
@@ -52,18 +64,9 @@ def _of(run: Contender, epochs: int, stand_in: StandIn) -> PredictedWidths | Non
     )
     catalogue = Catalogue(asked)
     options = [option for option in catalogue.options if option.backend == "cpu"]
-    if not options:
-        return None
-    found = lambdas_on(asked, Ranking(options, calibration.error, Limits(), top=1).predicted)
-    if found is None or not found.by_width:
-        return None
-    words = widths({width: pair.faster > 1 for width, pair in found.by_width.items()})
-    return {
-        "instance": config.cloud.graph_instance,
-        "servers": config.data.parts,
-        "by_hidden": {width: {"faster": p.faster, "relative_value": p.worth} for width, p in found.by_width.items()},
-        "text": (
-            f"Predicted by siafu plan, not measured: on {config.data.parts} x {config.cloud.graph_instance}, Lambdas "
-            f"are faster {words}."
-        ),
-    }
+    found = lambdas_on(asked, Ranking(options, calibration.error, Limits(), top=1).predicted) if options else None
+    if found is None:
+        raise ConfigError("these machines do not hold the graph")
+    if not found.by_width:
+        raise ConfigError("the model has no hidden layer")
+    return found.by_width

@@ -51,9 +51,21 @@ def test_what_a_plan_predicts_for_the_runs_machine_stands_beside_their_values(tm
     assert found["text"] in " ".join(capsys.readouterr().out.split())
 
 
-def test_nothing_is_predicted_where_it_cannot_be_or_there_is_nothing_beside(tmp_path, shards):
+def test_nothing_is_predicted_where_there_is_nothing_beside(tmp_path, shards):
     cpu, lambdas = run(tmp_path / "cpu", shards, "cpu"), run(tmp_path / "lambda", shards, "lambda", score=0.8)
     assert predicted([cpu]) is None
     assert predicted([lambdas]) is None
     assert predicted([cpu, lambdas], target=0.85) is None  # Lambdas have not reached it
-    assert predicted([cpu, run(tmp_path / "gone", str(tmp_path / "nowhere"), "lambda")]) is None
+
+
+def test_why_nothing_can_be_predicted_is_said(tmp_path, shards, monkeypatch):
+    cpu, gone = run(tmp_path / "cpu", shards, "cpu"), run(tmp_path / "gone", str(tmp_path / "nowhere"), "lambda")
+    found = predicted([cpu, gone])
+    assert found is not None
+    assert not found["by_hidden"]
+    assert "cannot predict at which hidden widths Lambdas are faster on 1 x c7g.xlarge: " in found["text"]
+    assert str(tmp_path / "nowhere") in found["text"]
+    monkeypatch.setattr(widths, "lambdas_on", lambda *_: None)
+    found = predicted([cpu, run(tmp_path / "lambda", shards, "lambda")])
+    assert found is not None
+    assert found["text"].endswith(": these machines do not hold the graph.")
