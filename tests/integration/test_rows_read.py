@@ -64,7 +64,7 @@ class Watched:
             local = task.interval - partition.intervals[0]
             read = [*partition._sources[step.backward][local].tolist(), task.interval]
             rows = [(slot.places[interval], slot.store.read(slot.places[interval])) for interval in read]
-            self._before[self._key(step, slot, partition.bounds[local][0], task.epoch)] = rows
+            self._before[self._key(step, slot, partition._bounds(task)[0], task.epoch)] = rows
             begun(partition, task, step, slot)
 
         patch.setattr(Partition, "_note_staleness", begin)
