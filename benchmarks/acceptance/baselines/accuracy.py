@@ -9,10 +9,9 @@
 Every finished run is a line of the results file, so that a second call goes on where the first was interrupted. A
 score is the test accuracy of the epoch that is best by validation, the last one where there is no validation
 (nell). A difference is the mean over seeds of method minus vanilla of the same seed: same split, same first
-weights; ± is its standard error. Bytes are those of rows and their gradients in a mean epoch,
-as a share of vanilla's. The bars: no more than 0.3 points below vanilla for smoothed PipeGCN and AdaQP, 1 point for
-gnnpipe; a mean beyond its bar that is within two standard errors of it is marked ~, as noise, and is no failure. Exit
-code 1 if a bar is missed.
+weights; ± is its standard error. Bytes are those of rows and their gradients in a mean epoch, as a share of vanilla's.
+The bars: no more than 0.3 points below vanilla for smoothed PipeGCN and AdaQP, 1 point for gnnpipe; a mean beyond its
+bar that is within two standard errors of it is marked ~, as noise, and is no failure. Exit code 1 if a bar is missed.
 """
 
 from __future__ import annotations
