@@ -1,1 +1,1 @@
-"""What training costs: predicted before it starts, judged by value = 1 / (time x cost), reported afterwards."""
+"""The cost of training: predicted before it starts, judged by value = 1 / (time x cost), reported afterwards."""

@@ -1,4 +1,4 @@
-"""What a run will hold in memory at its peak, before it starts: bytes by role, and what they are made of. Pure.
+"""Predicts a run's peak memory before it starts: bytes by role and by kind. Pure.
 
 Everything that grows with the graph is computed from the shards' manifest and from the model's program. What does not
 (an interpreter with its libraries) was measured once, with Python 3.11 and numpy 2 on Linux;

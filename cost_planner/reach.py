@@ -1,5 +1,6 @@
-"""What of a graph a training epoch reaches, predicted from counts: ghosts whose rows travel, and vertices that stages
-compute on (docs/adr/0038, 0039); an evaluation reaches what judged vertices read (0040). Pure."""
+"""Predicts from counts what a training epoch reaches: ghosts whose rows travel, and vertices that stages compute
+(docs/adr/0038, 0039); and what an evaluation reads (0040). Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bags of words: features that are mostly zero and stay sparse. They are constant: nobody wants their gradient."""
+"""Bags of words: features that are mostly zero, kept sparse. They are constant, so they need no gradient."""
 
 from __future__ import annotations
 

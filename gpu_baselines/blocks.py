@@ -1,5 +1,4 @@
-"""The graph in blocks of rows that go to every rank, whether it has an edge from them
-or not: CAGNET's way, and SANCUS'.
+"""The graph in blocks of rows that are sent to every rank, needed or not: CAGNET and SANCUS.
 
     forward     Z_i  = Σ_k A_ik  drop(H_k)              H_k: broadcast by block k's owner, block after block
     backward    dH_i = drop'(Σ_k A_kiᵀ dZ_k)            dZ_k likewise

@@ -1,4 +1,5 @@
-"""A stage's graph in chunks, with the history of rows that are not there yet: what GNNPipe's layers see (its §3.2).
+"""A stage's graph in chunks, with the history of rows that have not arrived yet: what GNNPipe's layers see (its
+§3.2).
 
 1. A chunk that goes through a layer leaves its rows there. A neighbour whose chunk has been through in this epoch, or
    goes now, is taken as it is; any other as it was in an older epoch: from the history.

@@ -1,4 +1,4 @@
-"""Where an epoch's time goes: seconds by phase, of what a rank's main thread does or waits for."""
+"""Seconds of an epoch by phase: what a rank's main thread does or waits for."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""When training has collapsed, and what to do then: GNNPipe's known failure (its authors' own log has .143 against .677
-for GCNII on ogbn-arxiv), noticed from the loss alone. Pure; ranks that see equal losses say the same.
+"""Detects from the loss alone that training has collapsed, and decides what to do: GNNPipe's known failure (its
+authors' own log has .143 against .677 for GCNII on ogbn-arxiv). Pure; ranks that see equal losses decide alike.
 
 Losses are judged by windows of ``WINDOW`` epochs, by their mean. ``constant`` is the loss of the best answer that does
 not look at the vertex: for classes, the entropy of their shares among training vertices. Training has collapsed when

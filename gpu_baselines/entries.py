@@ -1,4 +1,4 @@
-"""A sparse matrix on a GPU, by rows and, for gradients, by columns: what a bag of words is multiplied as there."""
+"""A sparse matrix on a GPU, by rows and, for gradients, by columns: how bags of words are multiplied there."""
 
 from __future__ import annotations
 

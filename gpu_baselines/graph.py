@@ -1,4 +1,4 @@
-"""What layers see of a graph: neighbours' rows, wherever they are, and the vertices whose rows a layer makes.
+"""The graph as layers see it: neighbours' rows, wherever they are, and the vertices whose rows a layer makes.
 
 ``Graph`` is the whole contract between layers and methods: a part with a halo, a subgraph by itself, a chunk with its
 history, a sampled block. Layers are written once.

@@ -1,4 +1,4 @@
-"""Loss, and the step of the weights: alike in all full-graph methods."""
+"""The loss, and the step of the weights: the same in all full-graph methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slow network between fast processes: every rank's link has a rate and a delay, whoever it talks to.
+"""Emulates a slow network between fast processes: each rank's link has a rate and a delay.
 
 Messages leave in packets, so that threads of a rank that send at once share its link fairly, as connections share a
 network card: weights do not wait behind the late halo rows of a whole epoch. The clock of a link is computed, not

@@ -1,4 +1,4 @@
-"""One rank's part of the graph: its vertices and edges, and who has the rows of its halo.
+"""One rank's part of the graph: its vertices and edges, and the owners of its halo rows.
 
 The halo of a part is what siafu's shards call ghosts: the remote vertices that its vertices have an edge from.
 """

@@ -1,4 +1,4 @@
-"""One rank of a baseline: what torchrun, or ``siafu baseline``, starts as many times as there are ranks.
+"""One rank of a baseline: the program that torchrun, or ``siafu baseline``, starts once for each rank.
 
     torchrun --nproc-per-node 2 -m gpu_baselines --config runs/x/config.toml --shards DIR --run-dir runs/x [--resume]
 

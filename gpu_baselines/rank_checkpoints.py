@@ -1,4 +1,4 @@
-"""Checkpoints of a baseline: a folder per epoch, a file per rank, and one that is written last and makes it whole."""
+"""Checkpoints of a baseline: a folder per epoch, a file per rank, and a last file that makes it complete."""
 
 from __future__ import annotations
 

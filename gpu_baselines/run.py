@@ -1,4 +1,4 @@
-"""What every method of a run works with, and what it must offer."""
+"""The inputs that every method of a run gets, and the interface that it implements."""
 
 from __future__ import annotations
 

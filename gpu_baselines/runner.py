@@ -1,4 +1,4 @@
-"""The loop around a method: epochs, evaluations, early stopping, metrics, checkpoints; equal for all of them.
+"""The loop around a method: epochs, evaluations, early stopping, metrics, checkpoints; the same for all methods.
 
 Every rank runs it; rank 0 writes. What ends up in ``metrics.jsonl`` and in the result has the names of
 ``siafu train``'s, so that one judge reads both, and besides:

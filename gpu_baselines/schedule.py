@@ -1,4 +1,4 @@
-"""When each stage of a pipeline works on which chunk: GPipe's schedule, as a generator (Huang et al., 2019).
+"""Tells when each stage of a pipeline works on which chunk: GPipe's schedule, as a generator (Huang et al., 2019).
 
 1. Chunks flow forward through the stages one behind the other, in the epoch's order; then backward
    through the stages in reverse, the last chunk first. So every gradient of a chunk that comes from a

@@ -1,4 +1,4 @@
-"""Where a rank stands in a pipeline of layers, and its links to the stages before and after."""
+"""A rank's place in a pipeline of layers, and its links to the stages before and after."""
 
 from __future__ import annotations
 

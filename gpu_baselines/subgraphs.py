@@ -1,4 +1,4 @@
-"""Batches of partitions, and the partitions of a rank as one: what training sees, and what judges the result.
+"""Batches of partitions, which training uses, and the partitions of a rank as one, which evaluation uses.
 
 A batch is some partitions with all edges that both begin and end in it, those between its partitions too (Cluster-GCN,
 Chiang et al., KDD 2019, section 3.2). Edges to other partitions are left out: degrees are those inside the batch, as

@@ -1,4 +1,5 @@
-"""GossipGCN's work pool, and who averages with whom: decisions alone. Messages in, answers out; no thread, no clock.
+"""The decisions of GossipGCN's work pool: who gets which batch, and who averages with whom. Messages in, answers out;
+no thread, no clock.
 
 The thesis (GossipGCN, 2021) has workers share variables under locks, in Algorithm 5 (v1: half of the workers
 choose, the other half are chosen) and Algorithm 6 (v2: all do both). Here one owner has the variables, and a

@@ -1,4 +1,4 @@
-"""The way to the work pool: rank 0 has it, the others ask over the network.
+"""Access to the work pool: rank 0 holds it, the other ranks ask over the network.
 
 One thread of rank 0 owns the pool's state; one more for each other rank takes its questions off the network and brings
 the answers back. They live for one epoch. Questions and answers are one int64 each, and are counted as "pool".

@@ -1,4 +1,4 @@
-"""Work in threads, results in order: numpy lets go of the interpreter's lock while it sorts, reads and writes."""
+"""Work in threads, results in order: NumPy releases the interpreter's lock while it sorts, reads and writes."""
 
 from __future__ import annotations
 

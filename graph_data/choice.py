@@ -1,4 +1,4 @@
-"""Which order of vertices a graph gets with ``auto``: candidates, what they are worth, the pick.
+"""Chooses the vertex order of ``auto``: candidates, their scores, the best.
 
 1. It is a cluster order: what asynchrony pays for edges between intervals is worth more than a cache miss. The order of
    the source replaces it only where it is predicted to be faster and crosses as few edges.

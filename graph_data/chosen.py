@@ -1,4 +1,5 @@
-"""Which columns of new tables are read: those that a run's graph had, so that its model reads what it knows.
+"""Chooses the columns of new tables: those that a run's graph had, so that the run's model gets the columns that it
+knows.
 
 1. A table that is named without columns is read with those of the run: other columns may hold anything.
 2. A column of categories is one-hot again, whatever categories the new table has. A category that the run does not have

@@ -1,4 +1,4 @@
-"""What a graph has, in one line, so that whoever converts it sees whether it is all there."""
+"""The counts of a graph in one line, so that a user who converts it sees whether it is complete."""
 
 from __future__ import annotations
 

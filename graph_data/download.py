@@ -1,4 +1,4 @@
-"""A published file onto the disk: continued where a connection was cut, checked, and whole or not there at all."""
+"""Downloads a published file: continues after a broken connection, checks the bytes, and leaves a whole file or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a preparation will take, before it starts, and whether it goes through memory or over the disk.
+"""Estimates what a preparation will take before it starts, and whether it fits in memory or goes over the disk.
 
 The constants were measured on 2 shared vCPUs (EPYC Zen 5, AVX-512) and an SSD of 1.8 GB/s with edge lists of 1 to 20
 million edges: expect times within a factor of two on a machine of this age, memory within 30%.

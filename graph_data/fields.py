@@ -1,4 +1,4 @@
-"""What packages and data sets call the arrays of a graph: one table of names, which every reader of arrays asks.
+"""The names that packages and data sets give to the arrays of a graph: one table, which every reader of arrays uses.
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""Edges as what is predicted: some are held out, and pairs of vertices that are no edge stand against them.
+"""Splits edges for link prediction: holds some out, and sets pairs that are no edge against them.
 
 1. An undirected edge is one unit: both its directions are for training, or both for validation, or both for test. Which
    is random; held-out edges are exactly the given shares, to one edge.

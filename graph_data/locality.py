@@ -1,4 +1,4 @@
-"""What an order of vertices is worth before anything is gathered: cache misses, row ends, and edges between intervals.
+"""Scores a vertex order before anything is gathered: cache misses, row ends, and edges between intervals.
 
 A gather reads the rows of a stream of columns. Which reads miss a cache follows from the stream's footprint (Xiang et
 al., ASPLOS'13): an LRU cache of c rows misses an access if the row was last read more than w accesses ago, where

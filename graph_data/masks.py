@@ -1,4 +1,4 @@
-"""Splits as other formats have them: boolean masks, or lists of the vertices in each part."""
+"""Reads splits of other formats: boolean masks, or lists of the vertices in each part."""
 
 from __future__ import annotations
 

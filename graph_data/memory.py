@@ -1,4 +1,4 @@
-"""How much memory there is, and how much of it a preparation may take."""
+"""The memory of this machine, and the part of it that a preparation may use."""
 
 from __future__ import annotations
 

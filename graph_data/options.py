@@ -1,4 +1,4 @@
-"""How a graph is prepared, and the manifest that says so."""
+"""The options of a preparation, and the manifest that records them."""
 
 from __future__ import annotations
 

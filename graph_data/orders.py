@@ -1,5 +1,5 @@
-"""In what order a partition keeps its vertices: an interval is a slice of it, and rows
-gathered together should lie together.
+"""The order of a partition's vertices. An interval is a slice of it, and rows that are gathered together should lie
+together.
 
 An order is a function ``(inner) -> int64 [n]``: the partition's vertices, by their place in ``inner.vertices``.
 """

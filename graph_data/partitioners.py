@@ -1,4 +1,4 @@
-"""Who owns which vertex.
+"""Partitioners: assign each vertex to a partition.
 
 A partitioner is a function ``(sides, parts, seed) -> int32 [N]``, the owner of every vertex. ``sides`` are CSRs over
 all vertices: the rows of the first list the sources of in-edges, and if the graph is directed, those of the second the

@@ -1,4 +1,4 @@
-"""From the name of a data set to its shards on disk."""
+"""Prepares a graph: from the name of a data set to its shards on disk."""
 
 from __future__ import annotations
 

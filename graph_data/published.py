@@ -1,4 +1,4 @@
-"""Graphs that ``siafu get`` fetches: where their files are, under which licence, and by what their bytes are known.
+"""The graphs that ``siafu get`` fetches: addresses of their files, licences, and digests of their bytes.
 
 ``published.csv`` has a line per file. Every address names a commit. ``git_sha1`` is the file's name in git's tree of
 that commit; ``sha256`` and ``nbytes`` stand only where the bytes were at hand when the line was written.

@@ -1,4 +1,4 @@
-"""A prepared graph with its classes and relations in the numbers that another graph gives them.
+"""Renumbers a prepared graph's classes and relations as another graph numbers them.
 
 What a model has learnt goes by numbers; in a new graph the same word may have another one. Only the files that hold
 such numbers are written anew: the others are links to those that are there.

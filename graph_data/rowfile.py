@@ -1,5 +1,6 @@
-"""Arrays on disk that are read and written a piece at a time, without being mapped:
-mapped pages count as our memory."""
+"""Arrays on disk that are read and written a piece at a time. They are not mapped, because mapped pages count as our
+memory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeded splits for the graphs that come without one, and what a split makes of edges where training is inductive."""
+"""Seeded splits for graphs that come without one, and the edges that a split leaves to inductive training."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What labels are meant to be, where their values alone do not tell: classes, several
-classes per vertex, or numbers."""
+"""The kind of labels, where their values do not tell it: classes, several classes per vertex, or numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers exchange before the first epoch: which rows each will send, and the features of ghosts.
+"""Exchanges of servers before the first epoch: which rows each will send, and the features of ghosts.
 
 1. Every server tells each peer which rows of which interval it will send, in both directions (``GhostMap``).
 2. With all maps in, each knows where every published row will stand, and how its

@@ -1,4 +1,4 @@
-"""The rows that each interval of a partition holds: what never changes, and what its steps have written. Pure."""
+"""The rows of each interval of a partition: constant ones, and those that its steps have written. Pure."""
 
 from __future__ import annotations
 

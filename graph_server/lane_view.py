@@ -1,4 +1,4 @@
-"""What a lane sees of a partition: the vertices that it computes with, their intervals, and the edges between them.
+"""A lane's view of a partition: the vertices that it computes with, their intervals, and the edges between them.
 
 Most lanes see all vertices. Where training is inductive, or a program is of the loss alone (``Program.of_loss``) and
 few rows feed it, a lane holds those rows alone, side by side: no row of zeros is packed or summed (docs/adr/0043).

@@ -1,4 +1,4 @@
-"""The computations that wait for a pool thread, and how many threads are at work. Pure."""
+"""The computations that wait for a pool thread, and the number of busy threads. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CDK's own command line, pinned: what gives a cloud assembly to CloudFormation and shows what comes of it."""
+"""The CDK's own command line, pinned: deploys a cloud assembly through CloudFormation and shows the progress."""
 
 from __future__ import annotations
 

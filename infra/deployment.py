@@ -1,4 +1,4 @@
-"""What a deployment is made of: its stacks, in the order in which they come, and the names that its parts have. Pure.
+"""The parts of a deployment: its stacks in their order, and the names of everything in them. Pure.
 
 The watchdog comes first and goes last: from the first minute on, whatever happens to the laptop, something in the cloud
 removes the rest when its time is over.

@@ -1,4 +1,4 @@
-"""What is published of siafu: an sdist, and from it a wheel for each architecture (``make wheel``).
+"""Builds what siafu publishes: an sdist, and from it a wheel for each architecture (``make wheel``).
 
 Zig compiles the kernels for glibc 2.28, whatever this machine has. A wheel holds every instruction set of its
 architecture and serves every Python 3 (``setup.py``).

@@ -1,4 +1,4 @@
-"""What a file of ours imports, read from its syntax tree: so that a package holds what its code needs, and no more.
+"""Reads the imports of our files from their syntax trees, so that a package holds what its code needs, and no more.
 
 Nothing is imported to find out. ``tests/test_imports.py`` enforces the rules of the tree with the same reading.
 """

@@ -1,5 +1,5 @@
-"""The compiled kernels for a Lambda and for wheels, cross-compiled by zig, which brings a C++ library
-and every version of the C library.
+"""Cross-compiles the kernels for Lambda and for wheels with zig, which brings a C++ library and every version of the
+C library.
 
 Zig comes as a wheel (``ziglang``, in the extra ``infra``). What it makes needs nothing there but the C library, in the
 version that the runtime has. The same sources and the same zig give the same bytes.

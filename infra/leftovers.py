@@ -1,4 +1,4 @@
-"""What is left of a deployment that no stack remembers: found service by service, by tag or by name, and removed.
+"""Finds what is left of a deployment outside its stacks, service by service, by tag or by name, and removes it.
 
 ``KINDS`` is in the order of removal: who uses comes before who is used. The tagging service comes last: it lags,
 and still lists for an hour what has gone, so it is believed only about kinds that are not asked for themselves. A

@@ -1,4 +1,4 @@
-"""What the account may have, asked before a deployment is made: CloudFormation would find out after minutes, or never.
+"""Checks the account's quotas before a deployment is made: CloudFormation would fail after minutes, or never.
 
 Of what nobody lets us ask, the answer is a warning: CloudFormation may be allowed what we are not.
 """

@@ -1,5 +1,5 @@
-"""Today's prices, asked of AWS: its Price List API and EC2's history of spot prices,
-written as a list for ``--prices``.
+"""Fetches today's prices from AWS (its Price List API, and EC2's history of spot prices) and writes them as a list
+for ``--prices``.
 
 1. Types are those of ``siafu.pricing.prices``, whose sizes and networks stay: they are the same everywhere.
    Prices, date and source are new. What a region does not offer, or AWS prices in a way that we do not

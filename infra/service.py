@@ -1,4 +1,4 @@
-"""boto3's clients, as every part of infra makes them: AWS's own, or those of an endpoint that stands in for it."""
+"""Makes boto3's clients for every part of infra: AWS's own, or those of an endpoint that stands in for it."""
 
 from __future__ import annotations
 

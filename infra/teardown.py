@@ -1,4 +1,4 @@
-"""``siafu destroy``: removes a deployment, whatever state it is in, and says what is left: nothing.
+"""``siafu destroy``: removes a deployment in any state, and checks that nothing is left.
 
 Stacks go in the order of ``infra.deployment``, decided by ``infra.reaper``, as the watchdog does it, without the CDK.
 Then whatever no stack remembers is looked for and removed (``infra.leftovers``). Each step asks for the state anew, so

@@ -1,4 +1,4 @@
-"""What servers install: wheels of what siafu imports there, for their Python and architecture, and siafu's own sources.
+"""The wheels that servers install: what siafu imports there, for their Python and architecture, and siafu itself.
 
 In the versions that are installed here, so that all machines of a run compute the same bits. siafu travels
 as sources: its kernels are compiled by the machine that runs them. ``setup.py`` stands on its own, and so

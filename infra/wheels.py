@@ -1,4 +1,4 @@
-"""Wheels for another machine, through pip: what the function's runtime can load is chosen by platform tags.
+"""Fetches wheels for another machine with pip, which chooses by platform tags what the function's runtime can load.
 
 A runtime is a Python and a C library: wheels that ask for a newer glibc than the runtime's would fail at
 import, on Lambda, so they are not taken.

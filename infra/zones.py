@@ -1,4 +1,4 @@
-"""In which availability zone a deployment is: one that has all its instance types and endpoints. Not every zone does.
+"""Chooses an availability zone that has all instance types and endpoints of a deployment. Not every zone does.
 
 A zone's name is the account's own: us-east-1a is another place in another account, so nobody can say beforehand.
 """

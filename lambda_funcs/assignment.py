@@ -1,4 +1,4 @@
-"""What a graph server tells the worker of one invocation, and how it travels as the invocation's payload. Pure."""
+"""The assignment of one invocation's worker, and its encoding as the invocation's payload. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the coordinator asks its shell to do (``Action``), and what a progress line shows (``Status``). Values."""
+"""What the coordinator asks its shell to do (``Action``), and what a progress line shows (``Status``). Values only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decisions of a run's coordinator: who has joined, what each epoch gave, when to stop. Pure: time is an argument.
+"""The decisions of a run's coordinator: who has joined, each epoch's totals, when to stop. Pure: time is an argument.
 
 Rules:
 1. Servers say hello; once all have, everybody learns where everybody listens; once all are ready, training starts.

@@ -1,4 +1,4 @@
-"""``siafu doctor``: checks what this machine can do and what is missing for the rest, and that files are undamaged."""
+"""``siafu doctor``: checks what this machine can do, what is missing for the rest, and that files are undamaged."""
 
 from __future__ import annotations
 

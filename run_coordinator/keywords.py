@@ -1,4 +1,4 @@
-"""The settings that ``siafu.train`` and its like take as ``**short``, each as a keyword-only parameter.
+"""The settings that ``siafu.train`` and others take as ``**short``, each as a keyword-only parameter.
 
 Nobody can complete or look up ``**short``. So the functions' signatures name every setting with its type and default:
 notebooks and ``help`` read them, and ``website.stub`` writes them down for editors and type checkers.

@@ -1,4 +1,4 @@
-"""What a run has cost so far, and whether it has come to its limits. Pure: the time is an argument.
+"""Counts what a run has cost so far, and tells when it reaches a limit. Pure: the time is an argument.
 
 1. What is reported as billed lags: an invocation is billed when it ends, and a worker may pull tasks for 15 minutes. So
    environment time is also counted here, from what graph servers say of themselves with every heartbeat: whoever was

@@ -1,5 +1,5 @@
-"""Named settings: ``paper`` are the hyper-parameters that a model's own paper, or its
-authors' code, published for a graph.
+"""Named settings. ``paper``: the hyper-parameters that a model's own paper, or its authors' code, published for a
+graph.
 
 To add one: a line in ``PAPER``, with where it stands and in what our run differs from theirs. Only
 what was published is set: how far steps overlap, where they run and the seed stay the user's, and so

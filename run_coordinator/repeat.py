@@ -1,5 +1,5 @@
-"""Many runs below one directory: k seeds of one setting (``siafu.repeat``,
-``siafu train --runs``), and what searches are made of.
+"""Many runs below one directory: k seeds of one setting (``siafu.repeat``, ``siafu train --runs``); searches build on
+it.
 
 Rules:
 1. A *trial* is a run in a directory of its own, named after what tells it from the others. It is finished when its

@@ -1,4 +1,4 @@
-"""``siafu search`` and ``siafu.search``: the settings of a space, each trained, the best by its validation score.
+"""``siafu search`` and ``siafu.search``: train with each setting of a space, and rank them by validation score.
 
 The test score is shown and never chosen by. Points are trials of ``run_coordinator.repeat``, whose
 rules hold: interrupted, the same call goes on; ``--max-time`` and ``--budget`` are of the whole

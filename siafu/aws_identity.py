@@ -1,5 +1,5 @@
-"""What to do where AWS does not know who calls: credentials and logins, by the name of botocore's exception or the code
-of a service's answer. Pure.
+"""Advice for AWS's errors about credentials and logins, by the name of botocore's exception or the code of a
+service's answer. Pure.
 
 In a region that the account has not enabled, its keys are nobody's (Account Management reference guide, "Enable or
 disable AWS Regions").

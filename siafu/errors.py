@@ -1,5 +1,6 @@
-"""Every error that siafu raises on purpose: the type says whose fault it is, the
-message shows the value and the limit."""
+"""Every error that siafu raises on purpose. The type says whose fault it is; the message shows the value and the
+limit.
+"""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,5 +1,5 @@
-"""Which epochs are evaluated: graph servers run the evaluation, parameter servers keep its weights; both must agree.
-And after which the weights are saved; what a result says of them.
+"""Decides which epochs are evaluated, after which the weights are saved, and what a result reports of them. Graph
+servers run the evaluation, parameter servers keep its weights; both must agree.
 
 How often, where nobody says (``usual_eval_every``):
 

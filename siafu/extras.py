@@ -1,4 +1,4 @@
-"""How a user installs what siafu lacks: with this Python's pip, and from the checkout where siafu runs from one."""
+"""How to install a missing package: with this Python's pip, and from the checkout where siafu runs from one."""
 
 from __future__ import annotations
 

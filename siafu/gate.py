@@ -1,4 +1,4 @@
-"""Which connections a mailbox accepts, and whose messages it no longer reads. Pure: time is an argument.
+"""Decides which connections a mailbox accepts, and whose messages it stops reading. Pure: time is an argument.
 
 1. Whoever shows a public key of the list is let in, as the list's name for it (ZAP, RFC 27); all others are refused and
    counted. One without a key does not get as far as to ask: ZeroMQ itself ends it, and tells us.

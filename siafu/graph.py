@@ -1,4 +1,4 @@
-"""A graph as its source gives it, checked and tidied once, before anything is cut into partitions.
+"""A graph as its source gives it: checked and tidied once, before it is partitioned.
 
 An edge ``src -> dst`` means that ``dst`` gathers from ``src``. Nothing behind ``tidy`` checks the data again.
 """

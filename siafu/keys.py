@@ -1,4 +1,4 @@
-"""Who holds which key in one attempt of a run: CURVE key pairs, all derived from one secret of 32 bytes. Pure.
+"""The keys of each member in one attempt of a run: CURVE key pairs, all derived from one secret of 32 bytes. Pure.
 
 1. The coordinator draws a secret for each attempt. A role's secret is derived from it, a server's secret
    key from its role's, and the one key that a graph server's workers share from that server's

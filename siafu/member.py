@@ -1,4 +1,4 @@
-"""What all server processes of a run share: joining, heartbeats, leaving when told, and reporting failures.
+"""Shared by all server processes of a run: joining, heartbeats, leaving when told, and reporting failures.
 
 python -m graph_server --coordinator tcp://host:port --run-id HEX --index I --shards DIR --run-dir DIR
 """

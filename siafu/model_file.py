@@ -1,4 +1,6 @@
-"""Weights on disk: safetensors with the model's description, written whole or not at all; and what names their bits."""
+"""Weights on disk: safetensors with the model's description, written whole or not at all; and a digest of the
+weights.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads ``.npy`` files and ``.npz`` archives from anybody: no header is trusted beyond the bytes that follow it.
+"""Reads ``.npy`` files and ``.npz`` archives from any source: no header is trusted beyond the bytes that follow it.
 
 numpy's own reader trusts a header: it takes what memory a shape asks for, and fails in a dozen ways where one is odd.
 Here a header is one of an array of numbers or texts, a file as long as its header says, or all is a ValueError.

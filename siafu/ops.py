@@ -1,4 +1,4 @@
-"""What tensor tasks compute on dense and sparse rows, forward next to backward, in numpy alone.
+"""The arithmetic of tensor tasks on dense and sparse rows, forward next to backward, in NumPy alone.
 
 ``siafu.arithmetic`` computes the same with the compiled kernels, to the same bits on every processor; this is
 its oracle, and what it falls back to. Every function works on rows independently (or sums over rows), so that a

@@ -1,4 +1,4 @@
-"""The command line's parser: argparse with one line for a mistake, the words of other tools, and a short --help."""
+"""The command line's parser: argparse with one line for a mistake, the flags of other tools, and a short --help."""
 
 from __future__ import annotations
 

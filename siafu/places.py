@@ -1,4 +1,4 @@
-"""Where Lambdas can run, ``lambda.on``, and what follows from it for threads, memory, prices and plans. Pure.
+"""Places where Lambdas can run (``lambda.on``), and what each means for threads, memory, prices and plans. Pure.
 
 A new place is a launcher (``graph_server.lambdas.launchers``), its row here, and its name in ``Where``. The name is
 asked for where something is done for that place alone (LocalStack is started, AWS is signed in to); all else asks these

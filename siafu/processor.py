@@ -1,5 +1,5 @@
-"""What a process computes with: compiled kernels, whose bits are the same everywhere, or
-NumPy, whose bits are its processor's.
+"""Tells whether a process computes with compiled kernels, whose bits are the same everywhere, or with NumPy, whose
+bits are its processor's.
 
 NumPy's OpenBLAS picks its kernels by the processor when it is loaded, or by
 OPENBLAS_CORETYPE. This also runs on Lambda.

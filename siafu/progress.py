@@ -1,5 +1,4 @@
-"""What a user sees of a run: on a terminal a live panel, elsewhere plain lines, both on
-stderr; at the end the last lines."""
+"""Shows a run's progress on stderr: a live panel on a terminal, plain lines elsewhere, and the last lines at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a run's directory: their names, what stands in them, how they are read.
+"""The files of a run's directory: their names, contents and readers.
 
     config.toml      the settings (siafu.config, siafu.baseline)
     manifest.json    Manifest: what ran where, on which data

@@ -1,4 +1,4 @@
-"""A setting where it is defined: default, meaning, flag, bounds; and how a value that is given for it is read.
+"""The definition of a setting: its default, meaning, flag and bounds; and how a given value is read.
 
     epochs: int = setting(200, "passes over the graph, at most", flag="epochs", metavar="E", least=0)
 

@@ -1,4 +1,4 @@
-"""The only file that knows ZeroMQ: a member's mailbox, its links to others, and one place to wait for all of them.
+"""A member's mailbox, its links to others, and one place to wait for all of them. No other file imports ZeroMQ.
 
 Every member binds one ROUTER (its mailbox) and dials the mailboxes of those it wants to talk to with a DEALER each; an
 answer comes back over the same link. Identities are addresses, so a member is found by who it is; where members have

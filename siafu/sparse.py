@@ -1,4 +1,4 @@
-"""Rows that are not a dense matrix: of a wide, mostly empty one (bag-of-words features), and with a value per edge.
+"""Rows that are no dense matrix: sparse ones (bag-of-words features), and rows with a value per edge.
 
 Like dense rows, all of these can be cut between any two rows: a tensor task may travel in pieces.
 """

@@ -1,5 +1,5 @@
-"""How every Python process of ours is started, so that it imports what we import and
-nothing that lies in the working folder.
+"""Starts every Python process of siafu, so that it imports what this process imports, and nothing from the working
+folder.
 
 ``python -m`` puts the working folder first on the path, and Python 3.10 cannot be told not to: a
 numpy.py in a folder of data would run. Run by its path, this file has its own folder there instead, and

@@ -1,4 +1,5 @@
-"""Which evaluation is the best one, and for how long there was none that counts: ``train.stop_on``. Pure.
+"""Early stopping: which evaluation is the best one, and how long ago the last improvement was (``train.stop_on``).
+Pure.
 
     stop_on   best, so far                                            starts patience again
     score     the highest score, the earlier of equals                the best

@@ -1,4 +1,4 @@
-"""Makes every terminal take every character, and every file UTF-8, whatever the machine's language says.
+"""Makes every terminal accept every character, and every file UTF-8, whatever the machine's locale is.
 
 A locale that is not UTF-8 decides how Python decodes names of files and what ``open`` reads and writes: a
 config with an é in it would be no TOML. Python's UTF-8 mode changes that, and can be chosen at the start of a

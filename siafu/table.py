@@ -1,5 +1,6 @@
-"""Lines of literal tables, as of ``MODELS`` and ``HOSTS``: ``"module:name"``, a class or a function that is imported
-when it is used."""
+"""Lines of literal tables such as ``MODELS`` and ``HOSTS``: ``"module:name"``, a class or function that is imported
+when it is used.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vocabulary: what a step is called, in which order an interval runs its steps, and how one task is named.
+"""The names of steps and tasks, and the order in which an interval runs its steps.
 
 A *step* is one of the nine task kinds of Dorylus (OSDI'21, §4) in one layer. A *program* is the ordered steps that an
 interval runs in one epoch; the model gives it. Steps hand rows to each other through named *slots* (``"Z0"``, ``"H1"``,

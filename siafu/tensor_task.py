@@ -1,5 +1,4 @@
-"""One tensor task from its rows to its result, wherever it runs: on Lambda, in a local
-environment, in a server's thread.
+"""Runs one tensor task from its rows to its result: on Lambda, in a local environment, or in a server's thread.
 
 ``TensorWorker.perform`` is a generator without I/O: it yields what it needs (a message for the parameter server, or the
 next part of its rows), is sent the answer, and returns the result. Whoever drives it owns sockets, threads and time; so

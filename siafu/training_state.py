@@ -1,4 +1,4 @@
-"""What training goes on from, as a folder of files.
+"""The state from which training resumes, as a folder of files.
 
     epoch-0042/                   after 42 optimiser steps; readable by its owner alone
         model.safetensors         weights of version 42, as of a finished run: --warm-start takes the folder

@@ -1,1 +1,1 @@
-"""What a run will take, before money is spent."""
+"""Predicts what a run will take, before money is spent."""

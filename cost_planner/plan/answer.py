@@ -1,5 +1,6 @@
-"""A plan as people read it, at 80 columns: the answer in a sentence, options in five columns, and with ``--why``
-everything that the answer rests on."""
+"""Prints a plan at 80 columns: the answer in a sentence, options in five columns, and with ``--why`` everything that
+the answer rests on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan may choose from, and what the user holds fixed."""
+"""What a plan may choose, and what the user holds fixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan takes for granted, in sentences for whoever reads it."""
+"""The assumptions of a plan, as sentences."""
 
 from __future__ import annotations
 

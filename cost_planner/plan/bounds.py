@@ -1,5 +1,5 @@
-"""How long an epoch takes at least: what each resource alone needs for its work. Pure; microseconds, where a simulation
-takes seconds, so that thousands of settings can be compared before a few are simulated.
+"""Lower bounds of an epoch's time: what each resource alone needs for its work. Pure. A bound takes microseconds and
+a simulation seconds, so thousands of settings are compared by bounds before a few are simulated.
 
 1. A resource's floor is its work of all steps over its rate. Where steps overlap (pipe, async) the epoch takes at least
    the longest of the floors; where they do not (no-pipe) about the sum of every step's longest: what a slower peer

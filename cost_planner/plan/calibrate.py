@@ -1,4 +1,4 @@
-"""Measures what this machine can do: short real runs of different shapes, and the constants that explain them best.
+"""Measures this machine: short real runs of different shapes, and the constants that explain them best.
 
 1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of
    a run on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).

@@ -1,4 +1,4 @@
-"""What a machine can do, measured: the constants of the model behind ``siafu plan``, and how far off it was with them.
+"""A measured machine: the constants of the model behind ``siafu plan``, and the model's error with them.
 
 Kept as JSON in the user's cache, one file per machine; without one, what was measured on the developers' machine.
 """

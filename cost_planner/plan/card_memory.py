@@ -1,5 +1,4 @@
-"""What must lie on a GPU, in bytes: of a graph server with the backend gpu, and of a
-rank of the baseline vanilla. Pure.
+"""Predicts the bytes on a GPU: of a graph server with the backend gpu, and of a rank of the baseline vanilla. Pure.
 
 1. A graph server's card (``graph_server.backends.gpu``) has published rows, of ghosts too and as wide as the host's
    numbers, for operators that it knows; the edges of either direction; copies of what never changes, as far as half of

@@ -1,4 +1,4 @@
-"""A finished run beside what a plan would have said of it: ``siafu plan --check RUN``.
+"""``siafu plan --check RUN``: a finished run beside what a plan predicts for it.
 
 The prediction takes the run's own settings and shards, and the calibration of the machine that plans. A run on this
 machine is predicted as ``here`` does; a run on AWS as the option of its cluster.

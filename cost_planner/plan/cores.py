@@ -1,5 +1,5 @@
-"""What a machine of EC2 does beside the one that was calibrated: its cores, how fast each is, its memory, its network.
-Pure but for reading ``cores.csv`` and ``chips.csv``.
+"""Speeds of EC2 machines relative to the calibrated one: number and speed of cores, memory, network. Pure but for
+reading ``cores.csv`` and ``chips.csv``.
 
 1. A vCPU is a core on Graviton and on AMD from the seventh generation on; of Intel's and of older ones of AMD (machines
    with GPUs have them) two are one core. Threads are cores.

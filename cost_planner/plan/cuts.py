@@ -1,5 +1,6 @@
-"""What is said of a graph that nobody has cut: what the best option would take if more edges crossed, or fewer, and
-which options wait for a better cut."""
+"""Plans for a graph that is not partitioned yet: the best option's time if more edges cross, or fewer, and which
+options wait for a better partition.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How many epochs a mode needs. No model of a machine says how soon a graph is learnt: the epochs of ``pipe`` are told,
-or a finished run's, and other modes need them so many times as Dorylus reports.
+"""The number of epochs that a mode needs. No model of a machine predicts it: for ``pipe`` it is given, or a finished
+run's; other modes need a multiple of it, as Dorylus reports.
 
 1. ``no-pipe`` computes what ``pipe`` does: as many.
 2. ``async`` reads stale rows: Dorylus (OSDI'21, section 7.3) needed 1.00, 1.09 and 1.14 times the epochs of ``pipe`` at

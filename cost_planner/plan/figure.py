@@ -1,4 +1,4 @@
-"""A plan as a picture: time and money of the options. The Pareto front is joined and numbered.
+"""A plan as a figure: time and money of the options, with the Pareto front joined and numbered.
 
 A line of equal value goes through the best option: time x dollars is the same along it, so what lies below it would
 have more value. Limits that the user set are lines too.

@@ -1,5 +1,5 @@
-"""A run of so many servers with so many threads, before it is known on which machines: its config, its shards on
-paper, and what its processes hold.
+"""A run with a given number of servers and threads, before its machines are chosen: its config, its estimated shards,
+and the memory of its processes.
 
 A server has as many intervals as ``siafu train`` would choose (``run_coordinator.intervals``), unless the user says.
 """

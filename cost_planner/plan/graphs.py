@@ -1,5 +1,5 @@
-"""The graph that is planned for: its counts, from shards, from a source, or as told; and what it
-would be cut into any number of parts.
+"""The graph of a plan: its counts, from shards, from a source, or given; and its estimated cut into any number of
+parts.
 
 1. Edges are as gathered: an undirected one counts twice.
 2. Shards of several parts say how many edges cross, and how many distinct remote ends (ghosts) those have. In other

@@ -1,5 +1,5 @@
-"""A run with all its processes on this machine, as ``siafu train`` starts it without a cloud: what its epochs take and
-what it holds, with the cores and the memory that this machine gives us (``siafu.allotment``). No money.
+"""Predicts a run whose processes are all on this machine, as ``siafu train`` starts it without a cloud: time of an
+epoch, and memory, with the cores and the memory that this process may use (``siafu.allotment``). No money.
 
 Threads, intervals and environments are those that the trainer would choose. Environments compute on whole cores, or for
 the share of time that ``lambda.cpu_share = real`` gives them. All processes share the processors and the memory's

@@ -1,4 +1,4 @@
-"""What spot machines that AWS takes back add to a run's time: ``cloud.spot``. Pure.
+"""Time that interruptions of spot machines add to a run (``cloud.spot``). Pure.
 
 1. AWS's Spot Advisor publishes, of each type, the share of machines that were taken back in a month, as a band. A plan
    takes the band's upper end (``spot_interrupted_pct`` of prices.csv) as the monthly rate of one machine, so a run's

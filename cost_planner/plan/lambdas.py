@@ -1,4 +1,4 @@
-"""Whether Lambdas pay on one cluster, and what would have to be otherwise for them to.
+"""Tells whether Lambdas pay on one cluster, and at which width, price or limit of cores they would.
 
 1. The cluster is that of the best option of CPUs alone. On it both backends run in pipe mode, each as is best for it.
 2. Width: a product's arithmetic grows with the square of the hidden width, the rows that travel to Lambdas only with

@@ -1,5 +1,5 @@
-"""What this machine's cores and memory do, measured without a run: ``siafu plan --calibrate`` starts this as a process
-of its own, in which BLAS has one thread, as it has in every worker of a run.
+"""Measures this machine's cores and memory without a run. ``siafu plan --calibrate`` starts it as a process of its
+own, in which BLAS has one thread, as in every worker of a run.
 
 1. Products are computed as tensor tasks compute them (``siafu.arithmetic``), of dense rows and of bags of words, on one
    core.

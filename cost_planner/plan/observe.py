@@ -1,4 +1,4 @@
-"""What a real run on this machine took, by epoch: wall time, and processor time of each kind of process and thread.
+"""Observes a real run on this machine: wall time of its epochs, and processor time by kind of process and thread.
 
 Read from /proc at the ends of two epochs, so that starting, loading and the first epochs are not in it. Linux alone.
 """

@@ -1,5 +1,4 @@
-"""The ways a graph may be trained: backend x instance type x servers x mode x Lambdas, and of
-each what an epoch takes at least.
+"""The options of a plan: backend x instance type x servers x mode x Lambdas, each with a lower bound of its epoch.
 
 1. What does not fit is dropped, and counted by reason: memory of a graph server (``cost_planner.memory``, nine tenths
    of the machine's), of its GPU (``card_memory``), of a parameter server, of an environment. Of a graph that nobody has

@@ -1,5 +1,5 @@
-"""How much work it is to predict edges (``siafu.models.link_prediction``): the pairs of a lane, and what their AE does
-beside its products. Pure.
+"""Counts the work of link prediction (``siafu.models.link_prediction``): the pairs of a lane, and what their
+ApplyEdge does beside its products. Pure.
 
 1. Training scores its edges and, of the pool of false pairs, one in ``negatives``: each where either end lies. An
    evaluation scores all that are held out, each at one end.

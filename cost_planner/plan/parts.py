@@ -1,5 +1,6 @@
-"""What simulated servers, links and Lambdas are made of: things that take time, one after the
-other. Pure: time is simulated."""
+"""The parts of simulated servers, links and Lambdas: each does one piece of work after the other. Pure: time is
+simulated.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which options are best: thousands are compared by what an epoch takes at least, the promising ones are simulated.
+"""Ranks the options: compares thousands by their lower bound, and simulates the promising ones.
 
 1. Until it is simulated, an option's epoch is its floor (``cost_planner.plan.bounds``) times the median of simulated
    ones of its kind (backend, mode, staleness) over theirs; 1 where none is yet, so that every kind gets its chance.

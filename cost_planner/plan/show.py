@@ -1,4 +1,4 @@
-"""A plan as programs read it: JSON, and the command that trains its best option."""
+"""A plan as JSON, and the command that trains its best option."""
 
 from __future__ import annotations
 

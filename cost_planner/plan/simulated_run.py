@@ -1,4 +1,4 @@
-"""What is simulated: the work of each step, a server's Lambdas, and the run that they make up. Values."""
+"""Values of a simulated run: the work of each step, a server's Lambdas, and the run that they make up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each piece of work takes a core, as ``siafu plan --calibrate`` measures it on a machine. Values."""
+"""The time that each kind of work takes a core, as ``siafu plan --calibrate`` measures it. Values only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The baseline vanilla (``siafu baseline vanilla``) on one machine's GPUs, as a plan that the simulator can run: a
-server with one interval and one thread for each card, which waits for the others wherever rows are exchanged.
+"""The baseline vanilla (``siafu baseline vanilla``) on one machine's GPUs, as a run for the simulator: each card is a
+server with one interval and one thread, which waits for the others wherever rows are exchanged.
 
 1. Everything lies on the cards: nothing is copied from and to the host in an epoch. Steps are those of siafu's
    own program, with the time that a card takes (``cost_planner.plan.cards``); a backward step computes its

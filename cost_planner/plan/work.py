@@ -1,5 +1,5 @@
-"""How much work the steps of a run are: edges, values, products and bytes, from the model's
-own program and the graph's counts.
+"""Counts the work of a run's steps: edges, values, products and bytes, from the model's own program and the graph's
+counts.
 
 1. An interval has its share of a partition's vertices and in-edges; partitions are taken to be alike.
 2. Gather: so much for each value that it reads, in whole cache lines, and more for one of a row that the core's own

@@ -1,4 +1,4 @@
-"""Figures of what servers, Lambdas and ranks did meanwhile."""
+"""Figures of what servers, Lambdas and ranks did during the run."""
 
 from __future__ import annotations
 

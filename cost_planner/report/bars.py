@@ -1,4 +1,4 @@
-"""What contenders are made of, as bars: segments in one order, told apart by colour and by hatch."""
+"""Stacked bars of contenders: segments in one order, told apart by colour and by hatch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report is of: runs, how they are judged, and how each contender looks in all figures."""
+"""The subject of a report: runs, how they are judged, and how each contender looks in all figures."""
 
 from __future__ import annotations
 

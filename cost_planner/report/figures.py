@@ -1,5 +1,6 @@
-"""The figures of a report, in its order. Each draws what runs have to show, or says in
-one line what would have given it."""
+"""The figures of a report, in order. Each draws what the runs recorded, or says in one line which setting would have
+recorded it.
+"""
 
 from __future__ import annotations
 

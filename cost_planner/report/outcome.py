@@ -1,4 +1,4 @@
-"""Figures of what came out: score, time, money, value."""
+"""Figures of results: score, time, money, value."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What a report says in words and tables, and its two files: a page of HTML that holds its figures, and
-Markdown with figures beside it."""
+"""The text and tables of a report, and its two files: a page of HTML that holds its figures, and Markdown with
+figures beside it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run directories, read for a report: what judges them (``cost_planner.value.trained``), and what else they hold."""
+"""Reads run directories for a report: what judges them (``cost_planner.value.trained``), and what else they hold."""
 
 from __future__ import annotations
 

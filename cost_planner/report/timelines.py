@@ -1,4 +1,4 @@
-"""The timeline of one epoch: what every interval of every graph server was doing, and what it waited for."""
+"""The timeline of one epoch: what each interval of each graph server did, and what it waited for."""
 
 from __future__ import annotations
 

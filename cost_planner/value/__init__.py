@@ -1,4 +1,4 @@
-"""Value: what a run is worth that took so long and so much money. Pure."""
+"""The value of a run: 1 / (time x money). Pure."""
 
 from __future__ import annotations
 

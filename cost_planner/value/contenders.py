@@ -1,4 +1,4 @@
-"""Contenders: from a user's words to the configs of who is compared, all of one graph, one model and one target.
+"""Contenders: makes the configs to compare from a user's words, with one graph, one model and one target.
 
     lambda [async|pipe|no-pipe]   graph servers with Lambdas; async where no mode is said
     cpu [pipe|no-pipe|async]      graph servers alone; pipe where no mode is said

@@ -1,4 +1,4 @@
-"""Contenders, run: every one of them once for each seed, on one graph, to one target.
+"""Runs the contenders: each once for each seed, on one graph, to one target.
 
 Rules, besides those of ``run_coordinator.repeat``, whose trials these are:
 1. Seed by seed, and for each seed one contender after the other: what changes on the machine meanwhile changes for all.

@@ -1,5 +1,4 @@
-"""What a table of values says, in words: who is worth most, whether the runs are enough to
-say so, and when Lambdas would win.
+"""A table of values in words: the best contender, whether the runs are enough to say so, and when Lambdas would win.
 
 1. A claim about two contenders is the ratio of their values over the seeds that both have, with its interval
    (``cost_planner.value.pairs``). They differ where the interval does not contain 1. Too few seeds allow no claim.

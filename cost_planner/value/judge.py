@@ -1,4 +1,4 @@
-"""Finished runs, judged: how long each took to the same score, what that cost, and what it is worth beside the others.
+"""Judges finished runs: the time of each to the same score, its cost, and its value beside the others.
 
 1. *Time to the target* runs from the start of the roles, as in ``siafu plan``, to the first epoch whose evaluation
    reaches the target on the split that is asked for: start-up, which is shown apart, and training. Where a run does not

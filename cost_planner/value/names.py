@@ -1,4 +1,4 @@
-"""What runs are called beside each other. Pure."""
+"""Names of compared runs. Pure."""
 
 from __future__ import annotations
 

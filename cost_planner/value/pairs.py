@@ -1,4 +1,4 @@
-"""How many times one contender's value is another's, with an interval: seeds are paired.
+"""The ratio of two contenders' values, with an interval: seeds are paired.
 
 1. A contender's value over many runs is 1 / (T C): T and C are what all its runs spent, failures included, divided by
    the number of runs that reached the target. So they are the expected time and money of training until it succeeds.

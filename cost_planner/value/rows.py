@@ -1,4 +1,4 @@
-"""What ``siafu value --json`` says: a row for each contender, by what they are judged, the finding. Types, no more."""
+"""Types of ``siafu value --json``: a row for each contender, the criteria, the finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of ``siafu value``: a line for each contender, its spread below it, and the finding in words."""
+"""Prints the table of ``siafu value``: a line for each contender, its spread below it, and the finding in words."""
 
 from __future__ import annotations
 

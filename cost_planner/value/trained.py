@@ -1,4 +1,4 @@
-"""One run, as its directory tells it: scores, and the time and the Lambdas that it had used, by epoch.
+"""Reads the directory of one run: scores by epoch, with the time and the Lambdas used until then.
 
 1. A graph server's evaluations run beside training, on the same threads: they are in its times. A baseline stops for
    them: they are left out of its times.

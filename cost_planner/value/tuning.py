@@ -1,4 +1,4 @@
-"""A cluster and a learning rate of its own for each contender: ``siafu value --tune N``.
+"""``siafu value --tune N``: finds a cluster and a learning rate for each contender.
 
 1. A contender whose cluster nobody has said tries numbers of graph servers, or of ranks, with the rate of the call;
    then other rates, on the best cluster. Who was asked with a rate keeps it.

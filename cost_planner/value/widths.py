@@ -1,5 +1,6 @@
-"""Whether wider hidden layers would make Lambdas faster than CPU servers alone: what ``siafu plan`` predicts for the
-runs' own config and shards, on the machine that they are priced as. Nothing of it is measured."""
+"""Predicts whether wider hidden layers would make Lambdas faster than CPU servers alone: ``siafu plan``'s prediction
+for the runs' own config and shards, on the machine that they are priced as. Nothing of it is measured.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How many bits each halo row gets: AdaQP's trade of variance against time (Wan et al., MLSys 2023, section 4.2). Pure.
+"""Chooses the bits of each halo row: AdaQP's trade-off of variance and time (Wan et al., MLSys 2023, section 4.2).
+Pure.
 
 1. One problem for each layer, direction and round of the ring: in a round every rank sends to one other, and the
    slowest pair makes all wait. Over widths b of groups g of the pairs i (equation 12, both terms normalised):

@@ -1,4 +1,4 @@
-"""Exchange of halo rows and their gradients between ranks: most methods differ in this alone.
+"""Exchange of halo rows and their gradients between ranks. Most methods differ only here.
 
 ``Halo`` is the contract, ``Exact`` the plain one: rows as they are, of this epoch, and everybody waits for them (or
 sums inner edges meanwhile). ``PartGraph`` is a part and its halo as layers see them.

@@ -1,4 +1,5 @@
-"""What a rank of a pipeline has of the graph: its share of every chunk, in one piece for evaluation, and in chunks.
+"""The part of the graph that a rank of a pipeline holds: its share of every chunk, in one piece for evaluation, and
+in chunks.
 
 A stage's rank ``g`` has parts g K .. (g + 1) K - 1 of the graph, and of these the k-th is its share of chunk k: METIS
 numbers neighbouring parts side by side, so that little travels between the ranks of a stage.

@@ -1,4 +1,4 @@
-"""Several partitions as one: what a rank holds that is given more than one of them."""
+"""Several partitions as one, for a rank that holds more than one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Late halos: PipeGCN (Wan et al., ICLR 2022), whose rows travel while epochs are computed, and arrive for a later one.
+"""Late halos: PipeGCN (Wan et al., ICLR 2022). Rows travel while an epoch is computed, and are used in a later one.
 
 In epoch t a layer works with the rows that were sent in epoch t - d; what is sent in t travels on a thread of its own:
 

@@ -1,4 +1,5 @@
-"""What a message costs, measured: seconds = theta bits + gamma, for each ordered pair of ranks (Sarvotham et al. 2001).
+"""Measures the cost of a message: seconds = theta bits + gamma, for each ordered pair of ranks (Sarvotham et al.
+2001).
 
 Pairs of one round of the ring are measured while all of them send, as they will.
 """

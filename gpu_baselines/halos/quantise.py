@@ -1,4 +1,4 @@
-"""Rows in 2, 4 or 8 bits: what AdaQP sends in place of halo rows (Wan et al., MLSys 2023, section 3.1). Bytes, no I/O.
+"""Rows in 2, 4 or 8 bits: AdaQP sends them instead of halo rows (Wan et al., MLSys 2023, section 3.1). Bytes, no I/O.
 
 1. Of a row h travel Z, the largest bfloat16 that is <= min h, S, the smallest that is >= (max h - Z) / (2^b - 1), and
    codes q in 0..2^b - 1. It arrives as Z + q S.

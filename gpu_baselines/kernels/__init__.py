@@ -1,5 +1,6 @@
-"""Rows into messages of 2, 4 and 8 bits and back, with the bytes of
-``gpu_baselines.halos.quantise``, where the rows are."""
+"""Packs rows into messages of 2, 4 and 8 bits and back, on the rows' own device, with the bytes of
+``gpu_baselines.halos.quantise``.
+"""
 
 from __future__ import annotations
 

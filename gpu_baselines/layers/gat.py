@@ -1,5 +1,4 @@
-"""GAT, as ``siafu.models.gat`` has it. Halo rows are transformed where they are used:
-every rank does so for its own halo."""
+"""GAT, as in ``siafu.models.gat``. Every rank transforms the rows of its own halo."""
 
 from __future__ import annotations
 

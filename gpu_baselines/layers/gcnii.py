@@ -1,5 +1,6 @@
-"""GCNII, as ``siafu.models.gcnii`` has it: a dense layer, L propagations with the first
-representation mixed in, a dense layer."""
+"""GCNII, as in ``siafu.models.gcnii``: a dense layer, L propagations with the first representation mixed in, a dense
+layer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""CAGNET (Tripathy, Yelick & Buluç, SC 2020): block rows are broadcast, wanted or not; 1D, and 1.5D with replicas.
+"""CAGNET (Tripathy, Yelick & Buluç, SC 2020): blocks of rows are broadcast, needed or not; 1D, and 1.5D with
+replicas.
 
 What is counted is what it sends: (P - 1) n F numbers per rank, layer and direction in 1D. In 1.5D with c replicas a
 rank's block goes to P / c - 1 others, once in its row, and partial sums of n F numbers are all-reduced among c.

@@ -1,4 +1,4 @@
-"""GNNPipe: each stage of a pipeline has some of the layers, of the whole graph, and chunks of it flow through.
+"""GNNPipe: each stage of a pipeline holds some layers of the whole graph, and chunks of the graph flow through.
 
 parts      of the graph: see ``gpu_baselines.halos.held``
 rows       a stage's last activations go to the next stage's rank of the same share, their gradients come back; GCNII's

@@ -1,4 +1,4 @@
-"""SANCUS (Peng et al., VLDB 2022): CAGNET's broadcasts, of which ranks skip some and compute with older rows.
+"""SANCUS (Peng et al., VLDB 2022): CAGNET's broadcasts, of which ranks skip some and compute with older rows instead.
 
 1. By default by the schedule of its authors' code (chenzhao/light-dist-gnn, models/cached_gcn.py): every epoch up to
    number ``fresh``, then one epoch in ``every``. They have 50 and 2, and the features once: ``preaggregate``. (As

@@ -1,1 +1,1 @@
-"""Graphs in the files that researchers publish them in: a file a format, recognised by ``formats``."""
+"""Formats in which researchers publish graphs: one file each, recognised by ``formats``."""

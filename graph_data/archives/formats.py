@@ -1,4 +1,4 @@
-"""Which of the field's own formats a file or a folder is in: told by names and first bytes, before anything is read."""
+"""Recognises the field's formats by names and first bytes, before anything is read."""
 
 from __future__ import annotations
 

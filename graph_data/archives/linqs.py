@@ -1,5 +1,5 @@
-"""LINQS' two files: X.content (id, features, class; parted by blanks or tabs) and X.cites
-(the cited paper, the citing one).
+"""LINQS' two files: X.content (id, features, class; separated by blanks or tabs) and X.cites (the cited paper, the
+citing one).
 
 Vertices are numbered in the order of X.content; classes are words, in their alphabetical order. No split is published.
 Citeseer cites papers that X.content does not have: such edges are left out, and a note says how many.

@@ -1,5 +1,4 @@
-"""What is in a ``.npz`` archive that is not of ours: the names, the plain arrays, and an
-object that was pickled into it."""
+"""Reads ``.npz`` archives that are not ours: the names, the plain arrays, and an object that was pickled into one."""
 
 from __future__ import annotations
 

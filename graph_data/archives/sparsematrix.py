@@ -1,4 +1,4 @@
-"""Sparse matrices of other people's files: checked, made by SciPy, and as the edges or the features of a graph."""
+"""Sparse matrices in other people's files: checked, built by SciPy, used as edges or features of a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What feature columns hold."""
+"""Describes feature columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the labels are, how they are spread over the splits, and whether neighbours share them."""
+"""Describes the labels: their kind, their spread over the splits, and whether neighbours share them."""
 
 from __future__ import annotations
 

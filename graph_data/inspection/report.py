@@ -1,4 +1,4 @@
-"""A graph that is looked at before anybody trains on it: what it is, and what is odd about it."""
+"""Inspects a graph before training: its sizes and parts, and what is odd about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a graph hangs together: what its source lists, and the undirected graph that comes of it."""
+"""Describes a graph's structure: what its source lists, and the undirected graph that is made of it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Vertices that are copies of others: what a model has seen in training it need not
-have understood to score in the test.
+"""Finds vertices that are copies of others: a model need not understand a test vertex whose copy it has seen in
+training.
 
 Two rows are called equal if their 64-bit hashes are: of ten million rows, that is wrong
 about a pair once in 400,000 graphs.

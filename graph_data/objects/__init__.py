@@ -1,4 +1,4 @@
-"""Graphs that are in memory already, in another package's objects: which of ours reads each, by where its class lives.
+"""Graphs in memory, as other packages' objects: which module reads which class.
 
 Nothing is imported to find out: who holds an object of a package has imported it.
 """

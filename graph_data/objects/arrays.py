@@ -1,4 +1,4 @@
-"""Graphs out of plain arrays: what every reader of an object ends in.
+"""Makes a graph of plain arrays: the last step of every reader of an object.
 
 Tensors and sparse matrices are taken as they are, by what they can do, so that neither torch nor SciPy is imported
 here.

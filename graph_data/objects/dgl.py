@@ -1,4 +1,4 @@
-"""DGL's graphs, both ways, and how siafu names what their vertices and edges carry."""
+"""Graphs of DGL, read and written, and siafu's names for what their vertices and edges carry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs out of tables in memory: DataFrames of pandas, polars and others, pyarrow's tables.
+"""Makes a graph of tables in memory: DataFrames of pandas, polars and others, and pyarrow's tables.
 
 narwhals knows how each library's DataFrame becomes an Arrow table. The tables are written as Parquet to a temporary
 folder and read from there, so that what holds for a user's files (which column is what, missing values, classes, what

@@ -1,4 +1,4 @@
-"""PyG's graphs, both ways."""
+"""Graphs of PyG, read and written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a graph goes that leaves siafu: formats of files, and how each names what it cannot hold."""
+"""Targets of ``siafu convert``: formats of files, and how each names what it cannot hold."""
 
 from __future__ import annotations
 

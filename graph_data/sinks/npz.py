@@ -1,4 +1,4 @@
-"""The project's own format, as ``graph_data.sources.npz`` reads it: nothing of a graph is lost in it."""
+"""The project's own format, as ``graph_data.sources.npz`` reads it: it holds everything of a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a PyG ``Data``, as a file that torch reads without running code of its writer's."""
+"""The fields of a PyG ``Data``, as a file that torch reads without running code from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pyarrow, where it is installed: it reads Parquet and CSV files and keeps ids that are no integers."""
+"""pyarrow, where it is installed: reads Parquet and CSV files, and holds ids that are no integers."""
 
 from __future__ import annotations
 

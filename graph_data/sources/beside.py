@@ -1,5 +1,6 @@
-"""Options of a source, and features and splits that a user gives with a graph whose own
-files lack them: by vertex number."""
+"""Options of a source; features and splits that a user gives, by vertex number, with a graph whose own files lack
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of Parquet and CSV files, a block of rows at a time, through pyarrow.
+"""Reads columns of Parquet and CSV files through pyarrow, a block of rows at a time.
 
 What cannot be used is named by file, row (counted from 1, without a header) and column.
 """

@@ -1,5 +1,5 @@
-"""The files of ``dgl.save_graphs`` and ``dgl.data.save_tensors``, read without DGL: its
-releases and torch's seldom agree.
+"""Reads the files of ``dgl.save_graphs`` and ``dgl.data.save_tensors`` without DGL, whose releases seldom agree with
+torch's.
 
 All little-endian; a string is its length (u64) and bytes, a list its length (u64) and items:
 

@@ -1,4 +1,4 @@
-"""Folders of ``dgl.distributed.partition_graph``, put together again, without DGL.
+"""Joins the folders of ``dgl.distributed.partition_graph``, without DGL.
 
     distdgl:PATH[?features=FILE&target=...]        PATH: NAME.json, or a folder with one such file
 

@@ -1,4 +1,4 @@
-"""Graphs whose edges are rows of Parquet or CSV files, with what is known of their vertices in files beside them.
+"""Graphs whose edges are rows of Parquet or CSV files, with files beside them about their vertices.
 
     PATH[?src=COLUMN&dst=COLUMN&weight=COLUMN&type=COLUMN&num_edge_types=R&ids=auto|integer|text
           &num_vertices=N&id=COLUMN&features=FILE&labels=FILE&target=auto|classes|labels|numbers&split=FILE&name=NAME]

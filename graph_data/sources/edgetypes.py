@@ -1,5 +1,6 @@
-"""The types of an edge list's edges: words or integers of one column, those that occur numbered in ascending order; or
-integers as they stand, where it is said how many types there are."""
+"""The types of an edge list's edges. Words or integers of one column are numbered in ascending order; integers stay
+as they are where the number of types is given.
+"""
 
 from __future__ import annotations
 

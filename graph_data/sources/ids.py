@@ -1,4 +1,4 @@
-"""Vertices that are called otherwise than by 64-bit integers: by text, UUIDs, dates, larger integers.
+"""Ids of vertices that are not 64-bit integers: text, UUIDs, dates, larger integers.
 
 Edges carry a hash of 63 bits for every such id, and so take the way that integers take: through the census, buckets and
 tables. The census keeps the values beside their hashes and compares them, so two values never pass for one. Vertices

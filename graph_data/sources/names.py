@@ -1,4 +1,4 @@
-"""Which source a name means."""
+"""Finds the source that a name means."""
 
 from __future__ import annotations
 

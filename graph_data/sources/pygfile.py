@@ -1,5 +1,5 @@
-"""PyG's ``.pt`` files: a ``Data``, its ``to_dict()``, or the one graph of a processed data set. Read
-without PyG, and nothing of a file runs.
+"""PyG's ``.pt`` files: a ``Data``, its ``to_dict()``, or the one graph of a processed data set. Read without PyG; no
+code in the file runs.
 
 FILE.pt[?weight=FIELD&features=FILE|random:F&target=KIND]    no FIELD: no weight
 """

@@ -1,4 +1,4 @@
-"""Features for a graph that has none: only if the user says so."""
+"""Random features for a graph that has none, only on the user's request."""
 
 from __future__ import annotations
 

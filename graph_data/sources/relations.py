@@ -1,4 +1,4 @@
-"""A random graph whose labels can be read off the *types* of edges alone.
+"""A random graph whose labels depend on the *types* of edges alone.
 
 ``typed?vertices=4000&relations=4&classes=4&degree=16&feature_noise=1.0&seed=0``. A vertex has a class c, which is its
 label, and a kind k, which its features show; both of 0..classes-1, and one tells nothing of the other. Behind an edge

@@ -1,4 +1,4 @@
-"""How large a source is, told without reading it."""
+"""The sizes of a source, found without reading it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``torch.save`` wrote, read with ``weights_only``: nothing of a file runs."""
+"""Reads what ``torch.save`` wrote, with ``weights_only``: no code in the file runs."""
 
 from __future__ import annotations
 

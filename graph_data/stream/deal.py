@@ -1,4 +1,4 @@
-"""The rows of one CSR dealt to the partitions that own them, each partition's in one file, in ascending order."""
+"""Deals the rows of one CSR to the partitions that own them: a file for each partition, in ascending order."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A partition's rows with global columns become a shard's: local columns, sorted in
-each row, and the list of ghosts."""
+"""Turns a partition's rows with global columns into a shard's: local columns, sorted in each row, and the list of
+ghosts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From buckets to one CSR on disk: each bucket is sorted, its parallel edges merged, and appended."""
+"""Merges buckets into one CSR on disk: each bucket is sorted, its parallel edges merged, and appended."""
 
 from __future__ import annotations
 

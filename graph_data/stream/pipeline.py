@@ -1,4 +1,4 @@
-"""The stages of a preparation on disk, each of which is skipped if an interrupted one has ended it."""
+"""The stages of a preparation on disk. A stage that an interrupted preparation has finished is skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of an unfinished preparation, and how far it got, so that the same call continues there.
+"""The folder of an unfinished preparation, and its progress, so that the same call continues there.
 
 ``state.json`` is replaced atomically after every step, so a killed process loses the step that it was in. (What a step
 wrote is not flushed to the disk before: after a power failure, delete the folder.)

@@ -1,4 +1,4 @@
-"""Where tensor tasks run. A backend is a state machine: what happened goes in, actions come out.
+"""Backends: the places where tensor tasks run. A backend is a state machine: events in, actions out.
 
 To add one: write ``graph_server/backends/<name>.py``, its line in ``BACKENDS``, and its name in ``servers.backend``
 (``siafu.config``). ``tests/contracts/test_backends.py`` holds every backend in the table to the contract.

@@ -1,4 +1,4 @@
-"""Tensor tasks in the graph server's own threads: Dorylus' CPU-only variant, and what a planner may find cheapest.
+"""Runs tensor tasks in the graph server's own threads: Dorylus' CPU-only variant.
 
 The steps are those of the Lambda worker (``siafu.tensor_task``), driven by the server's loop: an interval's weights are
 asked of the parameter server once an epoch, before its first task takes a thread. Nobody waits for the acknowledgement

@@ -1,4 +1,5 @@
-"""Graph and tensor tasks on the server's GPU: Dorylus' GPU-only variant. The only file of the servers that knows torch.
+"""Runs graph and tensor tasks on the server's GPU: Dorylus' GPU-only variant. No other file of the servers imports
+torch.
 
 What is there, and what is not:
 

@@ -1,1 +1,3 @@
-"""The Lambda controller: which worker gets which task, how many workers, what failed and why. ``launchers/`` invoke."""
+"""The Lambda controller: gives tasks to workers, sets the number of workers, classifies failures. ``launchers/``
+invoke.
+"""

@@ -1,5 +1,5 @@
-"""How many Lambda environments a graph server should have: Dorylus' autotuner (OSDI'21,
-§6). Pure: the time is an argument.
+"""Chooses the number of Lambda environments of a graph server: Dorylus' autotuner (OSDI'21, §6). Pure: the time is an
+argument.
 
 What is watched is the graph threads' own task queue. When it stands, tensor tasks come back faster than threads take
 them: environments are paid for that nobody needs. When it runs empty while tensor tasks wait, threads starve for want

@@ -1,11 +1,10 @@
-"""Tensor tasks on Lambda functions: workers dial in, pull many tasks in one
-invocation, and report each when it is done.
+"""Runs tensor tasks on Lambda functions. Workers connect to the graph server, pull many tasks in one invocation, and
+report each task when it is done.
 
-This is the pure half, the controller. It leads those who know: how many workers there are and should be
-(``graph_server.lambdas.workforce``), who gets which task (``graph_server.lambdas.dispatch``), in pieces of which size
-(``graph_server.lambdas.shipping``, ``graph_server.lambdas.sizing``), what an error means
-(``graph_server.lambdas.invoke_errors``), what it all comes to (``graph_server.lambdas.lambda_usage``). What
-invokes the function is ``graph_server.lambdas.invoker``.
+This is the pure half, the controller. It combines the decisions of other modules: how many workers there should be
+(``graph_server.lambdas.workforce``), which worker gets which task (``graph_server.lambdas.dispatch``), how rows are cut
+into messages (``graph_server.lambdas.shipping``), what an error means (``graph_server.lambdas.invoke_errors``), and the
+totals (``graph_server.lambdas.lambda_usage``). ``graph_server.lambdas.invoker`` invokes the function.
 
 Rules:
 1. While more tasks wait than workers are idle or starting, up to ``wanted`` workers are kept at work: an

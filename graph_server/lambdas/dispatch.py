@@ -1,4 +1,4 @@
-"""Which worker gets which tensor task, and when a task is given out again. Pure: the time is an argument.
+"""Gives tensor tasks to workers, and decides when a task is given out again. Pure: the time is an argument.
 
 Rules:
 1. Tasks wait in order of priority; a worker is given no more than it asked for (credits), and holds no more

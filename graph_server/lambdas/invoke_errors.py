@@ -1,5 +1,4 @@
-"""What an ended invocation means for those to come: the errors of Lambda's Invoke call
-and of the function, by class. Pure.
+"""Classifies the errors of Lambda's Invoke call and of the function by what they mean for later invocations. Pure.
 
 Sources: Lambda API reference, Invoke (errors and TooManyRequestsException.Reason); Lambda developer
 guide, "Lambda quotas" and "Understanding retry behavior". A test holds the table against the list of

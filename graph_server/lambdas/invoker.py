@@ -1,4 +1,4 @@
-"""The side of the Lambda backend that does I/O: invokes the function, and lets workers go when the run ends.
+"""The I/O of the Lambda backend: invokes the function, and dismisses workers when the run ends.
 
 ``LambdaBackend`` decides; a graph server makes an invoker for it, and calls it on its own thread.
 """

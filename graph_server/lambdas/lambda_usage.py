@@ -1,5 +1,4 @@
-"""What a graph server's Lambdas did and cost: totals by name, as they stand in
-metrics.jsonl and are priced from. Pure."""
+"""Totals of what a graph server's Lambdas did and cost, by name: for metrics.jsonl and the bill. Pure."""
 
 from __future__ import annotations
 

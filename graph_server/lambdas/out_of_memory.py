@@ -1,4 +1,4 @@
-"""What follows when an environment runs out of memory, so that its tasks are not given out again in vain. Pure.
+"""Decides what follows when an environment runs out of memory, so that its tasks do not fail again. Pure.
 
 Rules:
 1. It may have been what it held, not one task: from then on every worker is given one task at a time and keeps no rows

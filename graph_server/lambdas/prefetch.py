@@ -1,5 +1,5 @@
-"""How many tasks a worker holds at once, from how much of its time it computes while tasks wait for
-it. Pure: the time is an argument.
+"""Chooses how many tasks a worker holds at once, from how much of its time it computes while tasks wait for it. Pure:
+the time is an argument.
 
 A task's way to a worker and back has up to six halves of a round trip: its rows, its weights, the
 acknowledgement of its gradients, its result. What hides them is other tasks in the worker's hands. How many

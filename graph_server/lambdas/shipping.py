@@ -1,4 +1,5 @@
-"""The rows of tensor tasks as messages to workers: cut into parts, and without what a worker already has. Pure.
+"""Packs the rows of tensor tasks into messages to workers: cut into parts, without rows that a worker already has.
+Pure.
 
 A worker keeps rows that never change (``TensorTask.constants``); what it was sent once is not sent again unless it says
 that it lost it, or the task is cut into another number of parts. Where a worker has no room for all of them, it keeps

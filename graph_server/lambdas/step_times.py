@@ -1,5 +1,4 @@
-"""What a graph server spent its time on and whom it sent rows: totals by name, which stand in metrics.jsonl
-beside those of its backend. Pure.
+"""Totals of a graph server's time by kind of step, and of the rows sent to each peer, for metrics.jsonl. Pure.
 
 1. Seconds of computing by kind of step (``GA_s``, ``AV_B_s``, ...), of evaluations all together (``eval_s``). Graph
    steps are timed by the thread that runs them; a tensor step says itself how long it took

@@ -1,4 +1,5 @@
-"""How long tensor tasks take, by kind of task, and how long one may therefore take before it is given out again. Pure.
+"""Learns how long each kind of tensor task takes; from that follows the timeout after which a task is given out
+again. Pure.
 
 Rules:
 1. A task's time is from when it was sent to when its answer came: what it waits inside its worker behind others counts,

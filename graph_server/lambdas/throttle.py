@@ -1,5 +1,5 @@
-"""How often the function may be invoked, and how many environments the service seems to grant.
-Pure: time and generator are arguments.
+"""Limits the rate of invocations, and estimates how many environments the service grants. Pure: time and generator
+are arguments.
 
 Rules:
 1. No more than ``BURST`` invocations at once, and ``RATE_PER_S`` of them a second in the long run.

@@ -1,5 +1,4 @@
-"""Tasks that wait for workers, and workers that wait for tasks: two queues in which
-the next is found in O(log n). Pure.
+"""Two queues: tasks that wait for workers, and workers that wait for tasks. The next is found in O(log n). Pure.
 
 A server of hundreds of Lambdas looks at both at every message. Entries that no longer hold stay in a heap until they
 come up; what holds is said by the dictionaries beside it.

@@ -1,4 +1,4 @@
-"""The workers of one graph server: how many there are, how many there should be, who is asked for and who may go. Pure.
+"""The workers of one graph server: how many exist, how many are wanted, which to start and which may leave. Pure.
 
 The number wanted is the autotuner's, or fixed; the service's refusals (``graph_server.lambdas.throttle``)
 and the launcher's limit bound it.

@@ -1,4 +1,5 @@
-"""What graph steps compute: how rows are published, and what an interval makes of the rows at its edges' other ends.
+"""Operators of graph steps: how an interval publishes rows, and what it computes from the rows at its edges' other
+ends.
 
 To add one: a subclass of ``Operator`` in ``graph_server/operators/<name>.py``, its line in ``OPERATORS``, and its name
 in ``siafu.tasks.Operator``. An operator belongs to one partition and one view of its edges (``siafu.views``). It has no

@@ -1,5 +1,4 @@
-"""Pairs of vertices to be scored, as the in-edges u -> v of their second end: AE is sent
-H_u beside what v's server has, H_v.
+"""Pairs of vertices to be scored, as in-edges u -> v of v. ApplyEdge is sent H_u, and H_v, which v's server has.
 
 While training those are the training edges and, of the pool of false ones, those that this epoch draws: by a hash of
 (seed, epoch, u, v) that does not care which is which, so the servers of both ends agree and nothing is told. In

@@ -1,5 +1,6 @@
-"""The operators of one partition: of every name in a lane's program, and apart from them those that only
-vertices that count gather with (docs/adr/0038, 0040); and what each lane sees of the partition (docs/adr/0043)."""
+"""The operators of one partition, by name; apart from them those of vertices that count in a loss or an evaluation
+(docs/adr/0038, 0040); and each lane's view of the partition (docs/adr/0043).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What functions must be made of at an endpoint: in our LocalStack they run on this
-machine, in others' in Lambda's images."""
+"""Chooses what a function is built for: our LocalStack runs it on this machine, others run it in Lambda's images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What LocalStack and we know our executor by. LocalStack's own Python reads this too: it imports nothing."""
+"""The names by which LocalStack and siafu know our executor. LocalStack's own Python reads this file too, so it
+imports nothing.
+"""
 
 from __future__ import annotations
 

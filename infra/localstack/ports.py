@@ -1,5 +1,4 @@
-"""Which addresses a process listens on, as the kernel says. Linux only: elsewhere nothing
-is known, and nothing reported."""
+"""The addresses on which a process listens, as the kernel reports them. Linux only: elsewhere none is known."""
 
 from __future__ import annotations
 

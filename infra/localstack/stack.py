@@ -1,7 +1,6 @@
-"""A LocalStack of our own: started on a free port of the loopback, believed only when it
-answers, gone for certain after it.
+"""A LocalStack of our own on a free loopback port: used once it answers, and removed with certainty afterwards.
 
-What LocalStack says of itself proves little (``design/MEASURED.md`` 8), so three things are asserted before it is used:
+That LocalStack calls itself ready proves little, so three things are asserted before it is used:
 that it answers calls and not only its health check, that our executor runs its functions and not Docker's, and that
 none of its ports is open to the network.
 """

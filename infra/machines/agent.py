@@ -1,5 +1,4 @@
-"""What runs on every deployed machine, all the time: looks for orders in the bucket,
-carries them out, says how it went.
+"""The agent of a deployed machine. It always runs: it reads orders from the bucket, carries them out, and reports.
 
 python -m infra.machines.agent --bucket BUCKET --deployment NAME [--role ROLE --index I] [--endpoint URL] [--once]
 

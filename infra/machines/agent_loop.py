@@ -1,5 +1,6 @@
-"""One role's duty on a machine: carries out what ``infra.machines.agent_state`` decides, with a child on
-a leash and a thread for files."""
+"""One role on a machine: carries out the decisions of ``infra.machines.agent_state``, with a child on a leash and a
+thread for files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent owes one role of a deployment: orders in, actions out. Pure.
+"""The decisions of an agent for one role of a deployment: orders in, actions out. Pure.
 
 Rules:
 1. An order is taken once. An agent that was started anew knows from its predecessor's report which one it had taken:

@@ -1,4 +1,4 @@
-"""The coordinator of a run on a machine of the deployment: what ``siafu train`` does, where the members can dial it.
+"""Runs the coordinator of a run on a machine of the deployment, where its members can connect to it.
 
 python -m infra.machines.coordinate --shards DIR --run-dir DIR; the agent of parameter server 0 starts it.
 """

@@ -1,5 +1,4 @@
-"""What ``siafu deploy`` has made, as far as runs need to know: found by the
-deployment's name (``infra.deployment``)."""
+"""Finds what ``siafu deploy`` has made, as far as runs need it, by the deployment's name (``infra.deployment``)."""
 
 from __future__ import annotations
 

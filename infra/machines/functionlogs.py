@@ -1,4 +1,4 @@
-"""What the function wrote during a run, from CloudWatch into the run directory: one file for each environment."""
+"""Copies the function's logs of a run from CloudWatch into the run directory: one file for each environment."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Servers of a run on the machines of a deployment: their agents (``infra.machines.agent``) are
-told and heard through the bucket.
+"""Servers of a run on the machines of a deployment. The host gives orders to their agents (``infra.machines.agent``)
+through the bucket.
 
 Used by the coordinator, on a machine of the deployment. A thread reads the agents' reports once a second and gives a
 sign of life that they wait for; whoever asks is answered from what it read last.

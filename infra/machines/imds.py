@@ -1,4 +1,4 @@
-"""What an EC2 instance can ask about itself: its role and index (tags), its private address, whether it is taken back.
+"""The metadata of an EC2 instance: its role and index (tags), its private address, and notice of its interruption.
 
 Version 2 of the instance metadata service: a token first. Tags are there because the launch template allows it.
 """

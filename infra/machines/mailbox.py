@@ -1,4 +1,4 @@
-"""The deployment's data bucket: where the laptop, the coordinator and the machines of a deployment meet.
+"""The deployment's data bucket, through which laptop, coordinator and machines exchange files.
 
 Nobody can dial a machine from outside: orders, reports, graphs and run directories are
 objects here, read again and again.

@@ -1,5 +1,4 @@
-"""A deployment's machines and runs (``siafu status``): what they say of themselves
-beside what the cloud says of them."""
+"""A deployment's machines and runs (``siafu status``): their own reports beside the cloud's."""
 
 from __future__ import annotations
 

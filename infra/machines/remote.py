@@ -1,4 +1,5 @@
-"""The laptop's side of ``siafu train --on aws``: sends the graph, asks for the run, shows how it goes, brings it home.
+"""The laptop's side of ``siafu train --on aws``: sends the graph, orders the run, shows its progress, fetches its
+files.
 
 The run does not need the laptop once it is asked for: a lost one comes back with
 ``siafu attach RUN``. Ctrl-C ends the run.

@@ -1,4 +1,4 @@
-"""A run directory on its way through the bucket: machines send what their processes write, the laptop puts it together.
+"""A run directory that travels through the bucket: machines send what their processes write, the laptop joins it.
 
 Files that grow (``.log``, ``.jsonl``) travel in pieces, named by their offset and cut behind a line; others as
 a whole, again whenever they have changed. A growing file that was replaced, as metrics.jsonl is when a run

@@ -1,4 +1,4 @@
-"""Runs of a deployment, as the bucket remembers them."""
+"""The runs of a deployment, as its bucket records them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Secrets of a run on machines of a deployment: parameters of AWS Systems Manager,
-encrypted, for as long as members start.
+"""Secrets of a run on deployed machines: encrypted parameters of AWS Systems Manager, kept as long as members start.
 
     /siafu/<deployment>/<role>/<run id>    the secret from which the members of that role derive their keys
                                            (``siafu.keys``)

@@ -1,5 +1,4 @@
-"""What a server does when it boots: installs siafu from the bucket, then starts its
-agent under systemd. Pure: it is text.
+"""The boot script of a server: installs siafu from the bucket, then starts its agent under systemd. Pure: it is text.
 
 The machine reaches nothing but S3: Amazon Linux keeps its packages there, and deploy has put ours into the data bucket.
 The C++ kernels are compiled on the machine, for its processor. What went wrong is in the bucket as well (``boot/``),

@@ -1,4 +1,4 @@
-"""The data bucket: graphs, runs, what servers install. It goes with the deployment, after its objects."""
+"""The data bucket: graphs, runs, and what servers install. It is removed with the deployment, after its objects."""
 
 from __future__ import annotations
 

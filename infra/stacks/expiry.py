@@ -1,4 +1,4 @@
-"""The watchdog: removes the whole deployment when its time is over, whoever is still there.
+"""The watchdog: removes the whole deployment when its time is over, even if nobody is there.
 
 A schedule that begins then calls ``infra.reaper`` every few minutes; each call takes one step, the last of which
 deletes this stack. CloudFormation does the work with the role that the CDK's bootstrap made for it, so the function

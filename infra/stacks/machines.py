@@ -1,4 +1,4 @@
-"""One machine that is there again when it dies: an Auto Scaling group of one, and the role that lets it use the bucket.
+"""One machine that is replaced when it dies: an Auto Scaling group of one, and the role that lets it use the bucket.
 
 Private, encrypted, without SSH; instance metadata in version 2 alone, with the instance's tags, from which its agent
 reads what it is for: a machine that takes a dead one's place takes its role and index as well.

@@ -1,5 +1,6 @@
-"""What cdk-nag's AwsSolutions rules find and we keep, each with its reason. A finding
-without one fails the synthesis."""
+"""Findings of cdk-nag's AwsSolutions rules that we keep, each with its reason. A finding without a reason fails the
+synthesis.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The network: one subnet in one zone that nothing outside can reach, and that reaches
-nothing but S3 and what is listed.
+"""The network: one subnet in one zone that nothing outside can reach, and that reaches only S3 and the endpoints
+listed here.
 
 No NAT, no public address, no internet gateway. Servers and functions share the subnet:
 traffic between zones costs money.

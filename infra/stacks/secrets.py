@@ -1,4 +1,4 @@
-"""What stacks say of the secrets of runs (``infra.machines.secret_store``): their names, and what is done with them."""
+"""Permissions of stacks on the secrets of runs (``infra.machines.secret_store``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What watches a deployment: flow logs, alarms, a dashboard, a budget. Nothing depends on it.
+"""Monitoring of a deployment: flow logs, alarms, a dashboard, a budget. Nothing depends on it.
 
 It knows machines and the function by name, so that what it watches may change, come and go without it.
 Alarms tell ``cloud.email``; without one they only show, and there is no budget: not every account may have one.

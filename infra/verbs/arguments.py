@@ -1,4 +1,4 @@
-"""Which deployment a verb is about: the same flags for all of them."""
+"""The flags that name a deployment, the same for all its verbs."""
 
 from __future__ import annotations
 

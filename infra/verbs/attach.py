@@ -1,5 +1,4 @@
-"""``siafu attach``: back to a run on a deployment, from any laptop; its files come
-home as if it had never been left."""
+"""``siafu attach``: follows a run on a deployment from any laptop, and fetches its files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""``siafu cost``: what a run has cost, line by line; of a run directory, or of a run on
-a deployment, while it goes on too.
+"""``siafu cost``: the cost of a run, line by line: of a run directory, or of a run on a deployment, even while it
+runs.
 
 1. A finished run cost what its result says, at the prices of its day. Other prices (``--prices``) make its bill again,
    from the amounts that it was made of.

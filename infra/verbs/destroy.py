@@ -1,4 +1,4 @@
-"""``siafu destroy``: removes a deployment, whatever state it is in, and says what is left: nothing."""
+"""``siafu destroy``: removes a deployment in any state, and checks that nothing is left."""
 
 from __future__ import annotations
 

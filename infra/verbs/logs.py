@@ -1,4 +1,4 @@
-"""``siafu logs``: what the roles of a run on a deployment have written, of all machines in one place."""
+"""``siafu logs``: prints the logs of a run on a deployment, by role, from all its machines."""
 
 from __future__ import annotations
 

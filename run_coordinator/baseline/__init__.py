@@ -1,4 +1,4 @@
-"""``siafu.train_baseline``: the systems that siafu competes with, on the same shards, judged by the same metrics.
+"""``siafu.train_baseline``: trains with a competing system, on the same shards and with the same metrics.
 
 Each is started as ``python -m gpu_baselines`` once for each rank: nothing of torch is imported here.
 """

@@ -1,4 +1,4 @@
-"""From what a user asks of a baseline to its config. What a baseline would not heed is refused by name."""
+"""Makes a baseline's config from what a user asks. A setting that the baseline would not use is refused by name."""
 
 from __future__ import annotations
 

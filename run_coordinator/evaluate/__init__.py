@@ -1,4 +1,4 @@
-"""``siafu.evaluate``: how good a run's predictions are, class by class (``scores``)."""
+"""``siafu.evaluate``: scores a run's predictions, class by class (``scores``)."""
 
 from __future__ import annotations
 

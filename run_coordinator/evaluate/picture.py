@@ -1,4 +1,4 @@
-"""An evaluation as a picture: what is taken for what, F1 of each class, how far probabilities can be trusted."""
+"""An evaluation as a picture: the confusion matrix, F1 of each class, and the calibration of probabilities."""
 
 from __future__ import annotations
 

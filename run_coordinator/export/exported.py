@@ -1,4 +1,4 @@
-"""Exported models at work, each in a process of its own: torch and its relatives stay out of ours."""
+"""Runs exported models, each in a process of its own: torch and its relatives stay out of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source of an exported model: of our modules what one model needs, in one file."""
+"""Writes the source of an exported model: the parts of our modules that it needs, in one file."""
 
 from __future__ import annotations
 

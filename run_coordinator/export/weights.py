@@ -1,4 +1,4 @@
-"""Our weights under the names that exported modules give them, and the settings those are built from.
+"""Names our weights as exported modules name them, and gives the settings from which those are built.
 
 Torch keeps a product's matrix as [F_out, F_in], we as [F_in, F_out].
 """

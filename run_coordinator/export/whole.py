@@ -1,4 +1,4 @@
-"""A prepared graph in one piece again, as other libraries take it."""
+"""Joins the partitions of a prepared graph for other libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where the servers of a run live: start them, watch them, stop them, bring home what they wrote.
+"""Hosts: the places where the servers of a run live. A host starts, watches and stops them, and fetches what they
+wrote.
 
 To add one: a class that keeps the contract and its line in ``HOSTS``; ``tests/contracts/test_hosts.py``
 holds every host in the table to it.

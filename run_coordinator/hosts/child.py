@@ -1,4 +1,4 @@
-"""A process of this machine that writes to a log and cannot outlive us: a server of a run, or its coordinator."""
+"""A process of this machine that writes to a log and ends with us: a server of a run, or its coordinator."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Who else is told what a run writes to metrics.jsonl: TensorBoard, MLflow, Weights &
-Biases, all into the run directory.
+"""Loggers: copy a run's metrics to TensorBoard, MLflow or Weights & Biases, all into the run directory.
 
 To add one: ``run_coordinator/loggers/<name>.py`` with a class that keeps the contract, and its line in ``LOGGERS``;
 ``tests/run_coordinator/loggers/test_loggers.py`` holds every logger in the table to it. A logger is a looker-on: what

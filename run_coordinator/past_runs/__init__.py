@@ -1,4 +1,4 @@
-"""``siafu.runs``: what run directories say of their runs, finished or not; of many seeds and searches, as one."""
+"""``siafu.runs``: describes runs from their directories, finished or not; many seeds, or a search, count as one."""
 
 from __future__ import annotations
 

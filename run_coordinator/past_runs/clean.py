@@ -1,4 +1,4 @@
-"""``siafu clean``: what siafu has kept and can make again, and old runs: it says what would go, ``--yes`` removes it.
+"""``siafu clean``: lists caches that siafu can make again, and old runs; ``--yes`` removes them.
 
 1. The cache (``siafu.config.cache_folder``) holds prepared graphs, environments with peers' packages, wheels and the
    like. Whatever is in it is made again when it is needed. What a run that goes on reads stays, wherever the run

@@ -1,4 +1,4 @@
-"""``siafu compare``: runs side by side: which settings differ, what they scored, and how they came there."""
+"""``siafu compare``: runs side by side: settings that differ, scores, curves."""
 
 from __future__ import annotations
 

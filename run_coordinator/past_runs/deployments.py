@@ -1,4 +1,4 @@
-"""Deployments that were made from this machine, and their runs, for ``siafu runs``.
+"""Deployments made from this machine, and their runs, for ``siafu runs``.
 
 ``siafu deploy`` leaves a note of each in the cache folder, ``siafu destroy`` removes it; it is void once the deployment
 has removed itself. Without a note nobody is asked: a listing of local runs needs no network.

@@ -1,4 +1,4 @@
-"""``siafu.predict``: what a run's model says of every vertex of a graph.
+"""``siafu.predict``: applies a run's model to every vertex of a graph.
 
 The graph is cut, and evaluated layer by layer, by the servers of a run that trains for no epoch: the parameter servers
 begin with the saved weights, and every graph server writes down the rows of one slot as they come (``run.write``). So

@@ -1,4 +1,4 @@
-"""The files that predictions are written to, block by block: the file's ending says which of ``WRITERS`` it is."""
+"""Writes predictions to a file, block by block; the file's ending chooses one of ``WRITERS``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Rows of every partition in local order, read in the order of vertices: those that graph servers have written, and
-labels and splits of the shards."""
+"""Reads rows of all partitions in the order of vertices: those that graph servers have written, and labels and splits
+of the shards.
+"""
 
 from __future__ import annotations
 

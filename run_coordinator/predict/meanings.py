@@ -1,4 +1,4 @@
-"""What a graph's classes and relations mean to a run: names decide, not the numbers that they happen to have.
+"""Matches a graph's classes and relations with those of a run, by their names and not by their numbers.
 
 What has no name is called by its number, so that graphs without names fit as they always did.
 """

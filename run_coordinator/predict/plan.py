@@ -1,5 +1,6 @@
-"""What a prediction is of: a run's model, a graph, a slot of the evaluation; and the
-config of the servers that make it."""
+"""What a prediction needs: a run's model, a graph, a slot of the evaluation, and the config of the servers that make
+it.
+"""
 
 from __future__ import annotations
 

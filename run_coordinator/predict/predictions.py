@@ -1,4 +1,4 @@
-"""``siafu.Predictions``: what a model says of every vertex, as arrays and as a table."""
+"""``siafu.Predictions``: a model's output for every vertex, as arrays and as a table."""
 
 from __future__ import annotations
 

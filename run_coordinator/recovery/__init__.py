@@ -1,1 +1,1 @@
-"""A run that goes on: after a failure, after its launcher died, from a checkpoint."""
+"""Continues runs: after a failure, after the death of their launcher, from a checkpoint."""

@@ -1,5 +1,5 @@
-"""``siafu train --guard``: a process that does nothing but watch the launcher, and goes on
-with the run should it die or hang.
+"""``siafu train --guard``: a process that only watches the launcher, and continues the run if the launcher dies or
+hangs.
 
 The launcher says through a pipe which directory its run has, and with every heartbeat that it lives. One that a signal
 has ended, or that was silent for ``servers.silence_s``, is killed, its servers with it, and ``siafu resume`` takes its

@@ -1,4 +1,4 @@
-"""metrics.jsonl of a run that goes on: what it has of epochs that will be run again goes."""
+"""Removes from metrics.jsonl of a continued run the epochs that will be run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``siafu resume``: a run goes on from its newest checkpoint, as it was asked for or with other settings."""
+"""``siafu resume``: continues a run from its newest checkpoint, with its own or with other settings."""
 
 from __future__ import annotations
 

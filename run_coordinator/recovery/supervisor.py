@@ -1,4 +1,4 @@
-"""Whether a run that has failed starts again. Pure.
+"""Decides whether a failed run starts again. Pure.
 
 1. What can pass is tried again: a member that died, hung or fell silent, a link that lost a message (``PeerLost``).
    What would come again is not: a wrong setting, broken data, an error of the model's numbers.

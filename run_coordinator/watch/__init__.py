@@ -1,4 +1,4 @@
-"""``siafu watch``: what a page in the browser shows of runs while they go on. Reads files, and nothing else.
+"""``siafu watch``: the contents of a browser page that shows runs live. Only reads files.
 
 A run's process writes metrics.jsonl as epochs end, and twice a second what is under way (``live_status``).
 """

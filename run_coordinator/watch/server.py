@@ -1,4 +1,4 @@
-"""The page's server: the loopback alone, read-only, three addresses.
+"""The web server of ``siafu watch``: loopback only, read-only, three addresses.
 
     /             page.html
     /runs         JSON: ``Folder.lines``

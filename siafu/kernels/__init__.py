@@ -1,4 +1,4 @@
-"""Kernels: the loops over edges and rows that numpy would be slow at, or computes to other bits on another processor.
+"""Kernels: loops over edges and rows in which NumPy is slow, or whose bits NumPy changes from processor to processor.
 
 Compiled (``src/``) or, without a compiler, in SciPy. Servers, tensor workers, preparation and benchmarks use them.
 """

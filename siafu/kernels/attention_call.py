@@ -1,4 +1,4 @@
-"""How attention's functions call the compiled library: what is checked before, and the structure that it gets."""
+"""Calls of attention's compiled functions: the checks before a call, and the structure that the library gets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""``attention`` in float64, and without the compiled library: the same formulas over
-explicit edges, a block of rows at a time.
+"""``attention`` in NumPy, for float64 and without the compiled library: the same formulas over explicit edges, a
+block of rows at a time.
 
 Coefficients per edge and head exist here, for ``BLOCK_EDGES`` edges (or one row's) at once. Computes in the dtype of
 the rows. Arrays that belong to the rows have only those of the range.

@@ -1,5 +1,5 @@
-"""How the kernels are compiled: sources, instruction sets, flags and macros, and by which compiler; for ``setup.py``
-and for ``infra.kernels``.
+"""Compiles the kernels: sources, instruction sets, flags, macros and compiler, for ``setup.py`` and for
+``infra.kernels``.
 
     python -I siafu/kernels/build.py      compiles them in a checkout, before anything is installed (the Makefile)
 

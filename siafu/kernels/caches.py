@@ -1,4 +1,4 @@
-"""The sizes of this machine's caches, by which rows are laid out, and arrays that begin at a cache line."""
+"""The sizes of this machine's caches, which decide how rows are laid out, and arrays that begin at a cache line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention (``siafu.kernels.attention``) whose coefficients are computed elsewhere: ApplyEdge as a task of its own.
+"""Attention (``siafu.kernels.attention``) with coefficients that an ApplyEdge task has computed.
 
 What leaves the server is ``edge_scores`` and ``segments``; ``siafu.ops.segment_softmax`` makes coefficients of them,
 which come back *signed*: |alpha| is the coefficient, negative where LeakyReLU was on its negative side. Per edge and

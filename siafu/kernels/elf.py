@@ -1,4 +1,4 @@
-"""What a compiled library needs of the machine that loads it: the platform tag of a wheel that holds the library.
+"""Reads what a compiled library needs of the machine that loads it: the platform tag of its wheel.
 
 ``setup.py`` reads this file by its path, before siafu can be imported: it imports nothing of ours and no package.
 """

@@ -1,5 +1,6 @@
-"""What the compiled kernels do, in numpy and SciPy, for machines where they could not
-be built: equal results, slower."""
+"""The compiled kernels' functions in NumPy and SciPy, for machines where the kernels could not be built: equal
+results, slower.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Elementary functions and row products with the same bits on every processor, where NumPy's
-follow its vectors and the C library.
+"""Elementary functions and row products with the same bits on every processor. NumPy's bits depend on its vectors and
+the C library.
 
 NumPy's sums, products of elements, quotients and square roots need none of this: IEEE 754 says what they are. Without
 the compiled library NumPy does the work here too.

@@ -1,4 +1,4 @@
-"""The inner loop of the louvain order (``graph_data.louvain``), which array operations are slow at."""
+"""The inner loop of the louvain order (``graph_data.louvain``), for which array operations are slow."""
 
 from __future__ import annotations
 

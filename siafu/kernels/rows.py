@@ -1,4 +1,4 @@
-"""Rows that will be gathered: where they lie in memory, and in what precision.
+"""Rows that will be gathered: their layout in memory, and their precision.
 
 A ``Table`` keeps its rows in column tiles, and a gather passes over the edges once per tile. Rows of a small table are
 whole. Tiles of a larger one are two cache lines wide, which processors fetch as a pair: 1.1 to 1.4 times faster than

@@ -1,4 +1,4 @@
-"""Dense pieces that layers are made of, forward next to backward; what they compute stands in ``siafu.ops``."""
+"""Dense pieces of layers, forward next to backward; their arithmetic is in ``siafu.ops``."""
 
 from __future__ import annotations
 

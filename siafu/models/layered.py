@@ -1,4 +1,4 @@
-"""What models of the form "aggregate, transform, activate" share: their graph, and their stages.
+"""Base of models of the form "aggregate, transform, activate": their graph and their stages.
 
     layer l:   P_l = Σ_t X_t W_t + b (+ residual),   H_{l+1} = drop(σ(LayerNorm(P)))     (last layer: logits = P)
     backward:  dP = LayerNorm'(σ'(drop'(dH))),  dW_t = X_tᵀ dP,  db = Σ dP,  dX_t = dP W_tᵀ

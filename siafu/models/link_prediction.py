@@ -1,5 +1,5 @@
-"""Link prediction, around any model that is made of stages: what it ends with is an
-embedding H [N, F], and pairs are scored.
+"""Link prediction on top of any model made of stages: the model's output is an embedding H [N, F], and pairs of
+vertices are scored.
 
     SC:  publishes H
     AE:  s_uv = <H_u, H_v>  (decoder dot), or MLP(H_u ⊙ H_v) = relu((H_u ⊙ H_v) W + b) w + c  (mlp): symmetric

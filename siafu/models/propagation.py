@@ -1,4 +1,4 @@
-"""Models that transform vertices alone, and then only propagate: between hops there is no tensor task.
+"""Models that transform each vertex and then only propagate: between hops there is no tensor task.
 
     APPNP   Z_0 = MLP(X),   Z_k = (1 - α) Â Z_{k-1} + α Z_0,   logits = Z_K         (Gasteiger et al., ICLR 2019, eq. 4)
     SGC     Z_0 = X W,      Z_k = Â Z_{k-1},                   logits = Z_K + b     (Wu et al., ICML 2019, eq. 8)

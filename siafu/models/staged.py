@@ -1,4 +1,4 @@
-"""What a new model is made of: *stages* of tensor work, and *gathers* between them; program and backward order follow.
+"""Base of all models: *stages* of tensor work, and *gathers* between them; program and backward order follow.
 
 A model lists its graph, in the order of a forward pass, as ``Stage`` and ``Gathered``, and computes each stage forward
 and backward. All else is derived here: Scatters, the backward program with every slot's gradient added up,

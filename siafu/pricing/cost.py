@@ -1,5 +1,5 @@
-"""What a run costs, and a deployment by the hour. Pure: amounts in, US dollars out;
-prices are ``siafu.pricing.prices``'.
+"""The cost of a run, and of a deployment by the hour. Pure: amounts in, US dollars out; prices come from
+``siafu.pricing.prices``.
 
 1. Lambda: requests, and GB-seconds in the monthly tiers of the architecture (``cloud.arch``), INIT among
    them (billed since 2025-08-01). The free tier is not counted: ``free_usd`` says what it would pay.

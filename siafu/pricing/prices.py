@@ -1,5 +1,4 @@
-"""What things cost: EC2 instances (``prices.csv``) and everything else
-(``services.csv``), with region, date and source.
+"""Prices of EC2 instances (``prices.csv``) and of everything else (``services.csv``), with region, date and source.
 
 1. Prices are data. EC2's are on-demand list prices; the spot saving is an average that moves daily, so a
    spot price is an estimate, with a date of its own (``spot_as_of``; where it is empty, that of the row).

@@ -1,4 +1,5 @@
-"""Where Lambdas run. A launcher invokes the function and says what came of each invocation; it decides nothing.
+"""Launchers: the places where Lambdas run. A launcher invokes the function and reports how each invocation ended; it
+decides nothing.
 
 To add one: a class that keeps the contract of ``Launcher``, and its row in ``siafu.places.PLACES``, which also says
 what follows from where it is. ``tests/contracts/test_launchers.py`` holds every launcher to the contract.

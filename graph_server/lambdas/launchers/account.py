@@ -1,4 +1,4 @@
-"""What the service says of the function before a run: whether it is what the config says, and how often it may run.
+"""Asks the service about the function before a run: whether it matches the config, and how often it may run.
 
 Whoever runs a graph server needs, of Lambda, GetFunctionConfiguration, GetFunctionConcurrency and InvokeFunction on the
 function, and GetAccountSettings, which is of no resource.

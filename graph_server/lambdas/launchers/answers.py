@@ -1,4 +1,4 @@
-"""What the answer to an Invoke call says: how the function ended, and what it cost. Pure.
+"""Reads the answer to an Invoke call: how the function ended, and what it cost. Pure.
 
 Rules:
 1. HTTP 200 with FunctionError set is a failure. FunctionError itself is "Unhandled" for nearly all; the payload's

@@ -1,4 +1,4 @@
-"""The connections that invocations are made over: one each, kept alive while the function works, and cut on demand.
+"""Connections for invocations: one each, kept alive while the function works, closed on demand.
 
 botocore signs and reads; that it does not carry has two reasons. An invocation lasts for as long as its worker
 pulls tasks, and nothing is said meanwhile: what stands between (a NAT, a load balancer, a VPC endpoint)

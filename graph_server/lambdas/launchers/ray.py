@@ -1,5 +1,5 @@
-"""Lambdas as actors of a Ray cluster: each has one environment of ``LocalPool`` on its node, so that a function meets
-there what it meets here, and its bits, bill and errors are the same.
+"""Lambdas as actors of a Ray cluster. Each actor has one environment of ``LocalPool`` on its node, so its bits, bill
+and errors are those of the launcher `local`.
 
 One thread owns the actors. Callers reach it by a queue, and so do Ray's answers; nothing is polled.
 """
