@@ -39,6 +39,7 @@ from siafu.config import Config
 from siafu.errors import RemoteProtocolError
 from siafu.evaluation import EvaluatedEpochs, rounds
 from siafu.models import Model
+from siafu.models.staged import FEATURES
 from siafu.ops import BFLOAT16
 from siafu.processor import PROCESSOR
 from siafu.shards import EdgeTypes, Shard
@@ -59,7 +60,6 @@ from siafu.wire import (
 
 Work = Callable[[], Any]
 _T = TypeVar("_T")
-FEATURES = "H0"  # the slot of the features; what gathers them is a constant
 
 
 class Partition:

@@ -3,9 +3,8 @@ invocation, and report each when it is done.
 
 This is the pure half, the controller. It leads those who know: how many workers there are and should be
 (``graph_server.lambdas.workforce``), who gets which task (``graph_server.lambdas.dispatch``), in pieces of which size
-(``graph_server.lambdas.shipping``, ``graph_server.lambdas.sizing``), what an error means
-(``graph_server.lambdas.invoke_errors``), what it all comes to (``graph_server.lambdas.lambda_usage``). What
-invokes the function is ``graph_server.lambdas.invoker``.
+(``graph_server.lambdas.shipping``), what an error means (``graph_server.lambdas.invoke_errors``), what it all comes to
+(``graph_server.lambdas.lambda_usage``). What invokes the function is ``graph_server.lambdas.invoker``.
 
 Rules:
 1. While more tasks wait than workers are idle or starting, up to ``wanted`` workers are kept at work: an
