@@ -8,6 +8,7 @@ inputs, where rows are cut) must not change a gradient.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -20,6 +21,7 @@ from graph_data.cut import shards_of
 from graph_server import operators
 from graph_server.buffers import PublishedSlot
 from graph_server.operators import Operator, Setting
+from siafu import config as configs
 from siafu import models
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -81,6 +83,10 @@ OF_ONE: dict[str, dict[str, dict[str, Any]]] = {
     "gat": {"residual": {"residual": True, "heads": 3, "widths": (6, 9), "attn_dropout": 0.3, "out_heads": 2}},
 }
 CASES = [(name, variant) for name in MODELS for variant in (*VARIANTS, *OF_ONE.get(name, ()))]
+
+
+def test_the_help_of_the_setting_names_each_model():
+    assert set(re.findall(r"\w+", configs.settings()["model.name"].text)) - {"or"} == set(MODELS)
 
 
 @pytest.fixture(params=MODELS)
