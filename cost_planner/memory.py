@@ -32,7 +32,7 @@ from siafu.models import Model, ModelSpec
 from siafu.models.link_prediction import SCORED_BYTES, SCORES, TRUE
 from siafu.shards import Manifest, PartitionEntry
 from siafu.sparse import INDEX_BYTES
-from siafu.tasks import TENSOR_KINDS, Lane, Program, is_of_edges
+from siafu.tasks import GIVEN_SLOTS, TENSOR_KINDS, Lane, Program, is_of_edges
 from siafu.tensor_task import KEPT_VERSIONS, PARTS, versions_kept
 
 GRAPH_SERVERS, PARAM_SERVERS, LAMBDAS, LAUNCHER = (
@@ -464,7 +464,7 @@ def _vertex_bytes(entry: PartitionEntry, itemsize: int) -> int:
 def _columns(model: Model, program: Program, slot: str, degree: float) -> float:
     """Of a row of the slot, for all its edges if it is one of edges; 0 if the slot is the same in every epoch, or is of
     pairs, which are counted apart."""
-    if slot in program.constants or slot in ("label", "train", "vertex", "H0", TRUE, SCORES):
+    if slot in program.constants | GIVEN_SLOTS or slot in (TRUE, SCORES):
         return 0
     return model.width(slot) * (degree if is_of_edges(slot) else 1)
 

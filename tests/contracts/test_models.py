@@ -28,11 +28,10 @@ from siafu.errors import ConfigError
 from siafu.graph import TRAIN, Graph, tidy
 from siafu.models import MODELS, OPTIONS, Model, ModelSpec, Output, build
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows
-from siafu.tasks import TENSOR_KINDS, Kind, Lane, Program, Step
+from siafu.tasks import GIVEN_SLOTS, TENSOR_KINDS, Kind, Lane, Program, Step
 from tests import reference
 from tests.toy_graphs import random_graph, sparse, with_sparse_features
 
-CONSTANTS = {"vertex", "label", "train", "H0"}  # slots that no step writes
 EPOCH = 3
 WHOLE: tuple[int, ...] = (0, 23)
 INTERVALS = (0, 5, 5, 6, 17, 23)  # bounds; one of the intervals is empty, one has a single vertex
@@ -209,7 +208,7 @@ class Epoch:
         for slot, value in made.items():
             rows[slot] = rows[slot] + value if slot in step.adds else value
         for slot in list(rows):  # a server frees them here: nobody may miss them
-            if slot not in CONSTANTS and self.program.last_reader[slot] <= pc:
+            if slot not in GIVEN_SLOTS and self.program.last_reader[slot] <= pc:
                 del rows[slot]
         if self.lane is Lane.EVAL and pc == len(self.program) - 1:
             rows |= made
@@ -476,7 +475,7 @@ def test_every_slot_is_written_before_it_is_read(programs):
 
 
 def check_slots(program: Program) -> None:
-    written, published = set(CONSTANTS), {"H0"}
+    written, published = set(GIVEN_SLOTS), {"H0"}
     for step in program.steps:
         assert set(step.reads) <= written, step.name
         assert step.gathers is None or step.gathers in published, step.name
