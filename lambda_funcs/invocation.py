@@ -15,6 +15,10 @@ from siafu.variables import of_worker
 
 TASK_ROOT = Path(__file__).resolve().parent.parent  # where siafu and lambda_funcs are imported from
 
+#: ``Invocation.error`` of the local pool where this machine has no open files, processes or memory for one more
+#: environment.
+NO_ROOM = "LocalResourcesExhausted"
+
 
 @dataclass(frozen=True)
 class Invocation:

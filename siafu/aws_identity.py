@@ -7,6 +7,9 @@ disable AWS Regions").
 
 from __future__ import annotations
 
+#: What AWS's access keys begin with: lasting ones, and those of a session. What stands in for AWS must not see them.
+ACCESS_KEYS = ("AKIA", "ASIA")
+
 _MISSING = "set AWS_PROFILE, run aws configure, or give the machine a role"
 _UNKNOWN = "check the keys, the profile, and that the account has this region enabled"
 _EXPIRED = "log in again (aws sso login, aws login)"

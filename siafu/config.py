@@ -604,6 +604,13 @@ def flags(of: type[Config] = Config) -> dict[str, str]:
     return {said.flag: key for key, said in settings(of).items() if said.flag}
 
 
+def type_and_default(key: str, of: type[Config] = Config) -> tuple[Any, Any]:
+    """Of "section.key"."""
+    section, _, name = key.partition(".")
+    held = next(getattr(of(), f.name) for f in dataclasses.fields(of) if _section_name(f.name) == section)
+    return types_of(type(held))[name], getattr(held, name)
+
+
 def parsed(key: str, value: Any) -> Any:
     """The value of "section.key" as its type asks, not held against any other.
     ConfigError if it cannot be, or is no key."""

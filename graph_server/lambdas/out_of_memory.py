@@ -32,8 +32,9 @@ class Step(enum.Enum):
     SPLIT = enum.auto()  # rule 2
 
 
-class Thrift:
-    """``intervals``: of the graph server, as the config has them."""
+class MemoryShortage:
+    """What a graph server has changed because environments ran out of memory. ``intervals``: as the config has
+    them."""
 
     def __init__(self, memory_mb: int, intervals: int):
         self.memory_mb, self.intervals = memory_mb, intervals
