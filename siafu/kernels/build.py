@@ -86,11 +86,13 @@ FLAGS = [
 ]
 _AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
 _AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512cd", *_AVX2, "-mprefer-vector-width=512"]
-X86 = {"scalar": [], "avx2": _AVX2, "avx512": _AVX512, "avx512bf16": ["-mavx512bf16", *_AVX512]}
+_AVX512_BF16 = ["-mavx512bf16", *_AVX512]
+_AMX = ["-mamx-tile", "-mamx-bf16", *_AVX512_BF16]
+X86 = {"scalar": [], "avx2": _AVX2, "avx512": _AVX512, "avx512bf16": _AVX512_BF16, "amx": _AMX}
 #: By the number that siafu/kernels/src/isa.hpp gives them.
-ISAS = ("scalar", "neon", "avx2", "avx512", "avx512bf16")
+ISAS = ("scalar", "neon", "avx2", "avx512", "avx512bf16", "amx")
 #: All but products of bfloat16 are the other set's.
-RESTS_ON = {"avx512bf16": "avx512"}
+RESTS_ON = {"avx512bf16": "avx512", "amx": "avx512"}
 #: NEON is part of every 64-bit arm processor: the compiler's own vectors become NEON.
 ARM: dict[str, list[str]] = {"neon": []}
 
@@ -117,7 +119,7 @@ def units(sets: dict[str, list[str]]) -> list[Unit]:
     built = [(f"SIAFU_HAS_{isa.upper()}", "1") for isa in sets]
     found = [Unit(name, "common", [], [("SIAFU_SOURCES", f'"{sources_digest()}"'), *built]) for name in COMMON]
     for isa, flags in sets.items():
-        has = "avx512" if flags == _AVX512 else isa  # whose place it may take
+        has = next(name for name, known in X86.items() if known == flags) if isa in RESTS_ON else isa  # its stand-in
         macros = [("SIAFU_ISA", isa), (f"SIAFU_{has.upper()}", "1")]
         names = ["dense_rows"] if isa in RESTS_ON else PER_ISA
         found += [Unit(name, isa, flags, macros) for name in names]
@@ -235,9 +237,13 @@ def build(out: Path, default: str) -> None:
             shutil.copy2(IN_TREE, out)
         return
     compiler = Compiler.of_this_machine()
-    if "avx512bf16" in sets and not compiler.knows("-mavx512bf16"):  # GCC from 10 on does
-        print("siafu: this compiler has no AVX512_BF16: AVX-512 stands in for it", file=sys.stderr)
-        sets = {**sets, "avx512bf16": _AVX512}
+    stand_in = "avx512"
+    for isa in RESTS_ON if RESTS_ON.keys() & sets else ():  # GCC knows AVX512_BF16 from 10 on, AMX from 11 on
+        if compiler.knows(X86[isa][0]):
+            stand_in = isa
+        elif isa in sets:
+            print(f"siafu: this compiler has no {isa}: {stand_in} stands in for it", file=sys.stderr)
+            sets = {**sets, isa: X86[stand_in]}
     cores = runpy.run_path(str(Path(__file__).parents[1] / "allotment.py"))["cores"]
     compiler.library(units(sets), out, cores(), says=True)
 

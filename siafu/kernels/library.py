@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 PATH: Final = Path(__file__).with_name("_native.so")
 #: By the number that the library gives them.
-ISAS: Final = ("scalar", "neon", "avx2", "avx512", "avx512bf16")
+ISAS: Final = ("scalar", "neon", "avx2", "avx512", "avx512bf16", "amx")
 
 
 def _load() -> ctypes.CDLL | None:

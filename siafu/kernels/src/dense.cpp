@@ -12,12 +12,10 @@
 namespace siafu {
 namespace {
 
-// X W: words of a block, so that a packed panel of 48 lanes fits the first cache; and rows of a chunk, so that their part of
-// X's block and of the result stay in the second.
-constexpr int64_t STEPS = 152, CHUNK_ROWS = 128;
-// X^T D: words of a block, and the part of the result that a chunk adds to, so that these, packed X and D, and their next
-// rows fit the second cache.
-constexpr int64_t TRANSPOSED_STEPS = 88, TILES_NBYTES = 320 << 10;
+// X W: rows of a chunk, so that their part of X's block and of the result stay in the second cache.
+constexpr int64_t CHUNK_ROWS = 128;
+// X^T D: the part of the result that a chunk adds to, so that it, packed X and D, and their next rows fit the second cache.
+constexpr int64_t TILES_NBYTES = 320 << 10;
 // Ranges of rows that are summed apart: at least so many rows each, at most so many, and of all the sums at most so much.
 constexpr int64_t RANGE_ROWS = 2048, RANGES = 64, PARTIAL_NBYTES = 8 << 20;
 
@@ -86,6 +84,9 @@ void add_ranges(const void* of, int64_t chunk) {
 }
 
 const DenseTable& table_of(const Product& p) {
+#ifdef SIAFU_HAS_AMX
+  if (p.left_bits && isa() == amx) return dense_rows_amx;
+#endif
 #ifdef SIAFU_HAS_AVX512BF16
   if (p.left_bits && isa() == avx512bf16) return dense_rows_avx512bf16;
 #endif
@@ -95,8 +96,8 @@ const DenseTable& table_of(const Product& p) {
 Plan plan_multiply(const Product& p, const DenseTable& table) {
   Plan plan{};
   const int64_t words = quotient(p.k, table.pair);
-  plan.blocks = quotient(words, STEPS);
-  plan.steps = quotient(words, plan.blocks);
+  plan.blocks = quotient(words, table.steps);
+  plan.steps = multiple(quotient(words, plan.blocks), table.deep);
   plan.blocks = quotient(words, plan.steps);
   plan.rows = CHUNK_ROWS;
   plan.left_words = p.left_bits && table.pair == 1 ? plan.rows * plan.steps : 0;
@@ -105,7 +106,7 @@ Plan plan_multiply(const Product& p, const DenseTable& table) {
 
 Plan plan_transposed(const Product& p, const DenseTable& table) {
   Plan plan{};
-  plan.steps = TRANSPOSED_STEPS;
+  plan.steps = table.transposed_steps;
   // Each chunk packs its columns of X and of D: of the cuts whose results fit, the one that packs the fewest numbers.
   const int64_t vectors = quotient(p.m, table.lanes);
   int64_t fewest = std::numeric_limits<int64_t>::max();

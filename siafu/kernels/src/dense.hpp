@@ -44,10 +44,12 @@ struct Pass {
   int32_t other_bits, threads;
 };
 
-// One instruction set's part; AVX512_BF16's multiplies bfloat16 alone. ``scratch`` is the thread's own, 64-byte aligned.
+// One instruction set's part; AVX512_BF16's and AMX's multiply bfloat16 alone. ``scratch`` is the thread's own, 64-byte aligned.
 struct DenseTable {
   int64_t lanes, group;  // floats in a vector; columns of X that X^T D packs together
   int64_t pair;         // numbers in a word: 2 if bfloat16 is multiplied as it is
+  int64_t deep;         // a block's words are a multiple of so many
+  int64_t steps, transposed_steps;  // words of a block, at most: of X W, and of X^T D
   void (*pack_weights)(const Product&, const Plan&, float* packed, int64_t block);
   void (*multiply)(const Product&, const Plan&, const float* packed, float* scratch, int64_t chunk);
   void (*multiply_transposed)(const Product&, const Plan&, float* partial, float* scratch, int64_t chunk);
@@ -58,6 +60,6 @@ struct DenseTable {
 };
 
 SIAFU_DECLARE(DenseTable, dense_rows_)
-extern const DenseTable dense_rows_avx512bf16;
+extern const DenseTable dense_rows_avx512bf16, dense_rows_amx;
 
 }  // namespace siafu

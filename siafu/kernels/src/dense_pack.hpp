@@ -12,6 +12,12 @@ constexpr int PAIR = 2;
 #else
 constexpr int PAIR = 1;
 #endif
+// Words along it are a multiple of so many.
+#if SIAFU_AMX
+constexpr int DEEP = 16;
+#else
+constexpr int DEEP = 1;
+#endif
 
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t quotient(int64_t a, int64_t b) { return (a + b - 1) / b; }  // rounded up
@@ -105,15 +111,19 @@ template <int L, int WIDEST, class How, bool BITS>
 void pack(const Rows& from, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t steps, float* to) {
   const Panels<L, WIDEST> panels(columns);
   const int64_t width = BITS ? 2 : 4;
-  for (int64_t step = 0; step * PAIR < rows; ++step) {
+  const int64_t stop = quotient(rows, PAIR * DEEP) * DEEP;
+  for (int64_t step = 0; step < stop; ++step) {
+    const bool is_there = DEEP == 1 || step * PAIR < rows;
     const char* low = from.at(row + step * PAIR, column);
     const char* high = step * PAIR + 1 < rows ? low + from.stride : nullptr;
     for (int64_t panel = 0; panel < panels.count; ++panel) {
       const int64_t first = panels.first(panel), last = panels.first(panel + 1);
       float* place = to + (first * steps + step * (last - first)) * L;
       for (int64_t v = first; v < last; ++v, place += L)
-        *(typename Lanes<L>::Words*)place = How::template words<L, BITS>(
-            low + v * L * width, high ? high + v * L * width : nullptr, columns - v * L);
+        *(typename Lanes<L>::Words*)place =
+            is_there ? How::template words<L, BITS>(low + v * L * width, high ? high + v * L * width : nullptr,
+                                                    columns - v * L)
+                     : typename Lanes<L>::Words{};
     }
   }
 }

@@ -5,16 +5,27 @@
 #include "dense_pack.hpp"
 #include "fused.hpp"
 #include "lanes.hpp"
-#if !SIAFU_AVX512BF16
+#if SIAFU_AMX
+#include "dense_tiles.hpp"
+#elif !SIAFU_AVX512BF16
 #include "dense_passes.hpp"
 #endif
 
 namespace siafu {
 namespace {
 
-// Vectors in the widest panel: ROWS * PANEL sums, PANEL operands and a broadcast fill the registers.
-constexpr int PANEL = 3;
-#if SIAFU_AVX512 || SIAFU_AVX512BF16 || SIAFU_NEON
+// Vectors in the widest panel: ROWS * PANEL sums, PANEL operands and a broadcast fill the registers; with AMX, four
+// registers of sums do. Words of a block: X W, so that a packed panel fits the first cache; X^T D, so that packed X and D
+// fit the second. With AMX, sums are added to the result as seldom as the second cache allows: that takes longer than to
+// multiply.
+#if SIAFU_AMX
+constexpr int PANEL = 2, STEPS = 320, TRANSPOSED_STEPS = 256;
+#else
+constexpr int PANEL = 3, STEPS = 152, TRANSPOSED_STEPS = 88;
+#endif
+#if SIAFU_AMX
+constexpr int ROWS = 32;
+#elif SIAFU_AVX512 || SIAFU_AVX512BF16 || SIAFU_NEON
 constexpr int ROWS = 8;
 #else
 constexpr int ROWS = 4;
@@ -38,6 +49,7 @@ struct Tile {
   const float* bias;  // from the tile's first column on, or null
 };
 
+#if !SIAFU_AMX
 // A word is a float, or two bfloat16.
 inline Floats multiply_add(Floats sum, float word, Floats other) {
 #if SIAFU_AVX512BF16
@@ -47,6 +59,7 @@ inline Floats multiply_add(Floats sum, float word, Floats other) {
   return fused(other, word - Floats{}, sum);
 #endif
 }
+#endif
 
 template <int V>
 inline __attribute__((always_inline)) void store_tile_row(const Tile& t, int64_t r, const Floats* sums) {
@@ -61,6 +74,17 @@ inline __attribute__((always_inline)) void store_tile_row(const Tile& t, int64_t
   }
 }
 
+#if SIAFU_AMX
+template <bool PACKED, int V>
+void tile(const Tile& t) {
+  alignas(64) float sums[ROWS * V * LANES];
+  if (t.add)
+    for (int64_t r = 0; r < t.rows; ++r)
+      for (int v = 0; v < V; ++v) __builtin_prefetch(t.out + r * t.out_stride + v * 64, 1);
+  sum_tile<PACKED, V>(t.left, t.left_stride, t.rows, t.steps * PAIR + t.odd, t.right, sums);
+  for (int64_t r = 0; r < t.rows; ++r) store_tile_row<V>(t, r, (const Floats*)(sums + r * V * LANES));
+}
+#else
 template <bool PACKED, int V>
 void tile(const Tile& t) {
   const char* left[ROWS];
@@ -93,10 +117,12 @@ void tile(const Tile& t) {
   for (int r = 0; r < ROWS; ++r)
     if (r < t.rows) store_tile_row<V>(t, r, sums[r]);
 }
+#endif
 
 template <bool PACKED>
 inline void run_tile(int64_t vectors, const Tile& t) {
-  if (vectors == 3) return tile<PACKED, 3>(t);
+  if constexpr (PANEL == 3)
+    if (vectors == 3) return tile<PACKED, 3>(t);
   if (vectors == 2) return tile<PACKED, 2>(t);
   tile<PACKED, 1>(t);
 }
@@ -143,6 +169,9 @@ void multiply(const Product& p, const Plan& plan, const float* packed, float* sc
   const bool widens = p.left_bits && PAIR == 1;
   const Rows X{p.left, p.left_stride, p.left_bits != 0};
   const RightPanels panels(p.m);
+#if SIAFU_AMX
+  const Registers registers;
+#endif
   Tile t;
   t.out_stride = p.out_stride;
   for (int64_t block = 0; block < plan.blocks; ++block) {
@@ -201,12 +230,19 @@ void multiply_transposed(const Product& p, const Plan& plan, float* partial, flo
   float *left = scratch, *right = scratch + plan.left_words;
   Ahead ahead{X, D, column, columns * (X.bits ? 2 : 4), right_column, width * (D.bits ? 2 : 4), 0, 0,
               quotient(size, panels.count * quotient(columns, ROWS))};
+#if SIAFU_AMX
+  const Registers registers;
+#endif
   Tile t;
   t.out_stride = partial ? p.m * 4 : p.out_stride;
   t.left_stride = 0, t.odd = false, t.relu = false, t.bias = nullptr;
   for (int64_t row = start; row < stop; row += size) {
     const int64_t rows = least(size, stop - row);
+#if SIAFU_AMX
+    pack_left(X, row, rows, column, columns, plan.steps, left);
+#else
     pack<GROUP, 1>(X, row, rows, column, columns, plan, false, left);
+#endif
     pack<LANES, PANEL>(D, row, rows, right_column, width, plan, p.left_bits != 0, right);
     ahead.row = row + size, ahead.stop = least(ahead.row + size, stop);
     t.steps = quotient(rows, PAIR);
@@ -229,7 +265,7 @@ void multiply_transposed(const Product& p, const Plan& plan, float* partial, flo
 }  // namespace
 
 extern const DenseTable SIAFU_PASTE(dense_rows_, SIAFU_ISA) = {
-    LANES, GROUP, PAIR, pack_weights, multiply, multiply_transposed,
+    LANES, GROUP, PAIR, DEEP, STEPS, TRANSPOSED_STEPS, pack_weights, multiply, multiply_transposed,
 #if !SIAFU_AVX512BF16
     relu, relu_backward, cross_entropy, column_sums,
 #endif

@@ -22,12 +22,16 @@ constexpr int built = 0
 #ifdef SIAFU_HAS_AVX512BF16
                       | 1 << avx512bf16
 #endif
+#ifdef SIAFU_HAS_AMX
+                      | 1 << amx
+#endif
     ;
 
 // The best that the processor has.
 Isa best() {
 #if defined(__x86_64__)
   const Cpu found = cpu();
+  if (found.amx) return amx;
   if (found.avx512bf16) return avx512bf16;
   if (found.avx512) return avx512;
   if (found.avx2) return avx2;

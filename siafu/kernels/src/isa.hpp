@@ -6,16 +6,21 @@
 
 namespace siafu {
 
-enum Isa { scalar = 0, neon = 1, avx2 = 2, avx512 = 3, avx512bf16 = 4 };
+enum Isa { scalar = 0, neon = 1, avx2 = 2, avx512 = 3, avx512bf16 = 4, amx = 5 };
 
 Isa isa();
 
 }  // namespace siafu
 
 // A per-ISA source defines `table_<isa>`: PASTE(table_, SIAFU_ISA). The common part picks one with SIAFU_PICK. With
-// AVX512_BF16, only products of bfloat16 differ from AVX-512's (dense.cpp).
+// AVX512_BF16 and AMX, only products of bfloat16 differ from AVX-512's (dense.cpp).
 #define SIAFU_PASTE2(a, b) a##b
 #define SIAFU_PASTE(a, b) SIAFU_PASTE2(a, b)
+
+// What has AMX has AVX512_BF16, and packs with it.
+#if SIAFU_AMX
+#define SIAFU_AVX512BF16 1
+#endif
 
 #if defined(__x86_64__)
 #define SIAFU_DECLARE(type, name) extern const type name##scalar, name##avx2, name##avx512;

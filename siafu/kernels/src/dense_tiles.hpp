@@ -1,0 +1,122 @@
+// Tiles of dense_rows.cpp in AMX's registers, each of 16 rows of 16 words: a product of two takes 16 cycles (Intel's manual,
+// volume 2, TDPBF16PS). Four registers sum 32 x 32 numbers, two hold left rows and two hold right columns.
+#pragma once
+#include <immintrin.h>
+
+#include "dense_pack.hpp"
+
+namespace siafu {
+namespace {
+
+constexpr int SIDE = 16;  // of a register, in rows and in words
+constexpr int REGISTER = SIDE * SIDE;
+
+// GCC does not know what its functions for tiles read and write.
+inline void is_read(const void* memory) { __asm__ volatile("" : : "r"(memory) : "memory"); }
+
+// A thread's registers, shaped while this lives. Used again they would cost each switch of threads 8 KB.
+struct Registers {
+  Registers() {
+    struct alignas(64) {
+      uint8_t palette = 1, start = 0, reserved[14] = {};
+      uint16_t nbytes[16] = {};
+      uint8_t rows[16] = {};
+    } shapes;
+    for (int i = 0; i < 8; ++i) shapes.nbytes[i] = SIDE * 4, shapes.rows[i] = SIDE;
+    is_read(&shapes);
+    _tile_loadconfig(&shapes);
+  }
+  ~Registers() { _tile_release(); }
+};
+
+// 16 x 16 words, transposed in place. GCC 12 warns of the forms without a mask.
+inline void transpose(__m512i* w) {
+  const auto low = [](__m512i a, __m512i b) { return _mm512_maskz_unpacklo_epi32(0xffff, a, b); };
+  const auto high = [](__m512i a, __m512i b) { return _mm512_maskz_unpackhi_epi32(0xffff, a, b); };
+  const auto low_pairs = [](__m512i a, __m512i b) { return _mm512_maskz_unpacklo_epi64(0xff, a, b); };
+  const auto high_pairs = [](__m512i a, __m512i b) { return _mm512_maskz_unpackhi_epi64(0xff, a, b); };
+  const auto even = [](__m512i a, __m512i b) { return _mm512_maskz_shuffle_i32x4(0xffff, a, b, 0x88); };
+  const auto odd = [](__m512i a, __m512i b) { return _mm512_maskz_shuffle_i32x4(0xffff, a, b, 0xdd); };
+  __m512i fours[SIDE];  // 4 x 4 words each, transposed
+  for (int i = 0; i < SIDE; i += 4) {
+    const __m512i a = low(w[i], w[i + 1]), b = high(w[i], w[i + 1]);
+    const __m512i c = low(w[i + 2], w[i + 3]), d = high(w[i + 2], w[i + 3]);
+    fours[i] = low_pairs(a, c), fours[i + 1] = high_pairs(a, c);
+    fours[i + 2] = low_pairs(b, d), fours[i + 3] = high_pairs(b, d);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const __m512i a = even(fours[i], fours[i + 4]), b = odd(fours[i], fours[i + 4]);
+    const __m512i c = even(fours[i + 8], fours[i + 12]), d = odd(fours[i + 8], fours[i + 12]);
+    w[i] = even(a, c), w[i + 8] = odd(a, c);
+    w[i + 4] = even(b, d), w[i + 12] = odd(b, d);
+  }
+}
+
+// Packs ``rows`` x ``columns`` of bfloat16 from (row, column) on as left operands: [group of 32 columns][16 steps][half of
+// the group][column][step], so that a register's rows are columns of X. Beyond the last row and column are zeros.
+void pack_left(const Rows& X, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t steps, float* to) {
+  for (int64_t first = 0; first < columns; first += 2 * SIDE, to += 2 * SIDE * steps)
+    for (int64_t step = 0; step * PAIR < rows; step += SIDE)
+      for (int64_t half = 0; half < 2; ++half) {
+        const int64_t from = first + half * SIDE, valid = columns - from;
+        __m512i words[SIDE] = {};
+        for (int64_t i = 0; i < SIDE && valid > 0; ++i) {
+          const int64_t at = (step + i) * PAIR;
+          if (at >= rows) break;
+          const char* low = X.at(row + at, column + from);
+          words[i] = (__m512i)Coupled::words<SIDE, true>(low, at + 1 < rows ? low + X.stride : nullptr, valid);
+        }
+        transpose(words);
+        for (int64_t i = 0; i < SIDE; ++i) _mm512_store_si512(to + 2 * step * SIDE + half * REGISTER + i * SIDE, words[i]);
+      }
+}
+
+// Left words of 32 rows: packed as above, or as they lie in rows ``stride`` bytes apart.
+struct Left {
+  const char* first;
+  int64_t stride;
+
+  const char* half(int i) const { return first + i * SIDE * stride; }
+};
+
+// The rows' 32 numbers from ``from`` on, and zeros beyond the last row and number: nothing there may be read.
+inline Left copied(const char* from, int64_t stride, int64_t rows, int64_t numbers, __m512i* to) {
+  const __mmask32 mask = numbers >= 32 ? ~0u : (1u << numbers) - 1;
+  for (int64_t r = 0; r < 2 * SIDE; ++r)
+    to[r] = r < rows ? _mm512_maskz_loadu_epi16(mask, from + r * stride) : _mm512_setzero_si512();
+  is_read(to);
+  return {(const char*)to, 64};
+}
+
+// The sums of 32 rows and V vectors' columns: [32][V][16].
+template <bool PACKED, int V>
+void sum_tile(const char* left, int64_t stride, int64_t rows, int64_t numbers, const float* right, float* sums) {
+  __m512i copy[2 * SIDE];
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (; numbers > 0; numbers -= 32, left += PACKED ? 2 * REGISTER * 4 : 64, right += V * REGISTER) {
+    Left l{left, PACKED ? 64 : stride};
+    if (!PACKED && (rows < 2 * SIDE || numbers < 32)) l = copied(left, stride, rows, numbers, copy);
+    _tile_loadd(4, l.half(0), l.stride);
+    _tile_loadd(5, l.half(1), l.stride);
+    _tile_loadd(6, right, V * 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(2, 5, 6);
+    if (V == 1) continue;
+    _tile_loadd(7, right + LANES, V * 64);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, sums, V * 64);
+  _tile_stored(2, sums + V * REGISTER, V * 64);
+  if (V > 1) {
+    _tile_stored(1, sums + LANES, V * 64);
+    _tile_stored(3, sums + V * REGISTER + LANES, V * 64);
+  }
+  is_read(sums);  // and written
+}
+
+}  // namespace
+}  // namespace siafu
