@@ -1,7 +1,7 @@
 """Advice for AWS's errors about credentials and logins, by the name of botocore's exception or the code of a
 service's answer. Pure.
 
-In a region that the account has not enabled, its keys are nobody's (Account Management reference guide, "Enable or
+In a region that the account has not enabled, its keys are unknown (Account Management reference guide, "Enable or
 disable AWS Regions").
 """
 
