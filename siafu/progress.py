@@ -1,4 +1,4 @@
-"""Shows a run's progress on stderr: a live panel on a terminal, plain lines elsewhere, and a summary at the end."""
+"""Shows a run's progress on stderr: a live panel on a terminal, plain lines elsewhere; at the end the last lines."""
 
 from __future__ import annotations
 

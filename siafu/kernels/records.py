@@ -1,4 +1,4 @@
-"""Rows that attention gathers, each stored beside its scores, so that reading a score costs no extra cache line."""
+"""Rows that attention gathers, each stored beside its scores, so that a score costs no cache line of its own."""
 
 from __future__ import annotations
 
