@@ -20,6 +20,9 @@ import numpy as np
 
 from cost_planner import reach
 from cost_planner.plan.pairs import Scored
+from graph_server.aggregate import SPARSE_BELOW
+from graph_server.layer_zero import BLOCK_BYTES as AGGREGATE_BLOCK_BYTES
+from graph_server.layer_zero import CONVERTED_BYTES
 from siafu import allotment, models, views
 from siafu.config import Config
 from siafu.graph import MESSAGE
@@ -29,7 +32,7 @@ from siafu.models import Model, ModelSpec
 from siafu.models.link_prediction import SCORED_BYTES, SCORES, TRUE
 from siafu.shards import Manifest, PartitionEntry
 from siafu.sparse import INDEX_BYTES
-from siafu.tasks import TENSOR_KINDS, Lane, Program, is_of_edges
+from siafu.tasks import GIVEN_SLOTS, TENSOR_KINDS, Lane, Program, is_of_edges
 from siafu.tensor_task import KEPT_VERSIONS, PARTS, versions_kept
 
 GRAPH_SERVERS, PARAM_SERVERS, LAMBDAS, LAUNCHER = (
@@ -45,12 +48,9 @@ MB, GIB = 1_000_000, 2**30
 INTERPRETER_BYTES = {GRAPH_SERVERS: 37 * MB, PARAM_SERVERS: 22 * MB, LAMBDAS: 21 * MB, LAUNCHER: 40 * MB}
 #: Libraries, mapped by all processes and counted once, in equal shares: measured.
 LIBRARY_BYTES = 22 * MB
-#: Of the table that layer 0 is gathered from, and of rows that are converted together (graph_server.layer_zero).
-AGGREGATE_BLOCK_BYTES, CONVERTED_BYTES = 256 << 20, 16 << 20
 #: Of the columns that the words of a vertex's neighbours would fill if they were drawn at random, the share that they
 #: do: 0.52 to 0.80 in co-author and citation graphs.
 WORDS_IN_COMMON = 0.65
-SPARSE_BELOW = 0.25  # beyond, a gathered bag-of-words is made dense (graph_server.aggregate)
 #: Of a held-out pair, when all are ranked: its score 4, its row of a tally 12, and of all intervals' once more 12.
 RANKED_BYTES = 28
 #: Arrays of pairs' values that are made for the pairs that are scored together, by decoder: of one value for each pair,
@@ -464,7 +464,7 @@ def _vertex_bytes(entry: PartitionEntry, itemsize: int) -> int:
 def _columns(model: Model, program: Program, slot: str, degree: float) -> float:
     """Of a row of the slot, for all its edges if it is one of edges; 0 if the slot is the same in every epoch, or is of
     pairs, which are counted apart."""
-    if slot in program.constants or slot in ("label", "train", "vertex", "H0", TRUE, SCORES):
+    if slot in program.constants | GIVEN_SLOTS or slot in (TRUE, SCORES):
         return 0
     return model.width(slot) * (degree if is_of_edges(slot) else 1)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from graph_data.ahead import ahead
 from graph_data.sources.ids import Ids, NamedIds
 from siafu.errors import DatasetError
-from siafu.graph import each_once
+from siafu.graph import Graph, each_once
 from siafu.sparse import Array
 
 SAMPLE = 1 << 18  # edges that are drawn, to know how they spread over the ids
@@ -53,6 +54,16 @@ class Census:
     dst: Array
     # table -> its ids, and how many of them are in no edge
     apart: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class Input(EdgeSource, Protocol):
+    """A graph whose edges are read several times, and the rest of it once it is known which vertices there are."""
+
+    def census(self, rows: int, dense_ids: int) -> Census:
+        """Which vertices there are: ``take_census`` of all blocks."""
+
+    def vertices(self, census: Census, scratch: Path | None) -> Graph:
+        """All but the edges; features may be on disk, in the file ``scratch``."""
 
 
 def take_census(

@@ -19,13 +19,13 @@ from graph_data.options import Options
 from graph_data.orders import ORDERS
 from graph_data.partitioners import PARTITIONERS
 from graph_data.prepare import estimate, prepare
-from graph_data.sources.names import check_files
+from graph_data.sources.names import SOURCES, check_files
 from siafu import outputs
 from siafu.errors import ConfigError
 from siafu.parser import show_few
 from siafu.streams import say
 
-EXAMPLES = """sources:
+EXAMPLES = f"""sources:
   digits                         1,797 images of handwritten digits, linked by similarity
   FILE.npz                       your own graph; docs/guide.md describes the format
   EDGES                          an edge list: FILE.parquet, FILE.csv, FILE.tsv (.gz too),
@@ -40,7 +40,8 @@ EXAMPLES = """sources:
                                  --partitioner file:graph.bsnap.parts
   distdgl:FOLDER                 a graph that DGL's partition_graph wrote
   NAME                           NAME.npz in $SIAFU_DATA or data/; siafu get NAME fetches some
-docs/data.md has all sources, with examples.
+Kinds: {", ".join(SOURCES)};
+docs/data.md has them all, with examples.
 
 edge lists: source and target are the columns with such names (source, target; from, to; ...), else
 the first two; a note says which. Ids may be integers, text, UUIDs, dates, ...: the first row of a

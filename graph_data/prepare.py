@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graph_data.census import Input
 from graph_data.choice import choose_order
 from graph_data.chosen import as_read, check_ends
 from graph_data.counts import check_labels_met, counts_of
@@ -171,7 +172,7 @@ def _on_disk(
             raise ConfigError(
                 f"{edges.name}: edges with types need the graph in memory: raise --memory, or drop --stream"
             )
-        streamed = edges
+        streamed: Input = edges
     else:
         streamed = pipeline.InMemory(found if isinstance(found, Graph) else found.load())
     with Work(folder, _key(found, options), say) as unfinished:

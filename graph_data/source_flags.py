@@ -82,6 +82,8 @@ def with_options(source: str, options: Mapping[str, str | None]) -> str:
     prefix, argument = "", source
     if found.kind == "edges":
         prefix, argument = "edges:", source.removeprefix("edges:")
+    elif not found.flags and found.files():
+        raise ConfigError(f"{flag} is for other sources: {source!r} has no options")
     elif not found.flags:
         raise ConfigError(f"{flag} is for graphs that are read, and {source!r} is made")
     elif edges_only := [name for name in said if name not in found.flags]:

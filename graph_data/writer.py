@@ -63,6 +63,9 @@ class ShardWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         if isinstance(error, OSError):
+            named, ours = error.filename, tuple(map(str, (self.out, self._real, self._folder)))
+            if isinstance(named, str | os.PathLike) and not os.fspath(named).startswith(ours):  # the source's
+                raise DatasetError(f"{named}: {error.strerror}") from error
             raise DatasetError(f"{self.out}: cannot be written: {error.strerror or error}") from error
 
     def add(self, shard: Shard) -> None:

@@ -25,7 +25,7 @@ from graph_server.evaluation import Evaluation
 from graph_server.exchange import bounds_of
 from graph_server.ghosts import Ghosts, counts
 from graph_server.interval_rows import IntervalRows, constants_of
-from graph_server.lambdas.step_times import Timesheet, name_of
+from graph_server.lambdas.step_times import StepTimes, name_of
 from graph_server.layer_zero import Kept, aggregates
 from graph_server.ledger import Ledger
 from graph_server.operators.pairs import Pairs
@@ -39,6 +39,7 @@ from siafu.config import Config
 from siafu.errors import RemoteProtocolError
 from siafu.evaluation import EvaluatedEpochs, rounds
 from siafu.models import Model
+from siafu.models.staged import FEATURES
 from siafu.ops import BFLOAT16
 from siafu.processor import PROCESSOR
 from siafu.shards import EdgeTypes, Shard
@@ -59,7 +60,6 @@ from siafu.wire import (
 
 Work = Callable[[], Any]
 _T = TypeVar("_T")
-FEATURES = "H0"  # the slot of the features; a gather of them is constant
 
 
 class Partition:
@@ -99,7 +99,7 @@ class Partition:
         wants_features = bool(self.of_features) and self._aggregate is None
         self.ghosts = Ghosts(shard, self.intervals, self.bounds, self.split, wants_features=wants_features)
         self.ledger = Ledger(self.index, self.intervals, config.servers.param_servers)
-        self.timesheet = Timesheet()
+        self.step_times = StepTimes()
         self.schedulers: dict[Lane, Scheduler] = {}  # from the moment the peers' maps are in
         self.published: dict[tuple[Lane, str], PublishedSlot] = {}
         self.rows = IntervalRows(self.intervals)
@@ -120,7 +120,7 @@ class Partition:
 
     def greet(self, now: float) -> list[Action]:
         """Returns the first actions once the peers are dialled: messages with our ghost maps."""
-        self.now = now  # the time begins here: a server that is alone computes before any message comes
+        self.now = now  # a server that is alone computes before any message comes
         alone = self.shard.num_partitions == 1  # else the last peer's map completes ours, maybe before we greet
         return self._do([*self.ghosts.greet(), *(self._map() if alone else [])])
 
@@ -150,7 +150,7 @@ class Partition:
         self.now = now
         self.pool.finished()
         if done.counted_as:
-            self.timesheet.worked(done.counted_as, seconds)
+            self.step_times.worked(done.counted_as, seconds)
         return self._do([] if self._stopped else [*done.then(value), *self._take_held()])
 
     def tick(self, now: float) -> list[Action]:
@@ -167,7 +167,7 @@ class Partition:
         held = peak_memory.peak_bytes()
         return {
             **self.backend.usage,
-            **self.timesheet.totals,
+            **self.step_times.totals,
             **({} if held is None else {peak_memory.NAME: held}),
             f"{PROCESSOR}{processor.kind(kernels.ISA)}": 1,
         }
@@ -449,7 +449,7 @@ class Partition:
             for peer, values in cut.items():
                 message = PublishedRows(task.lane.value, task.epoch, task.pc, task.interval, values)
                 actions.append(Send(graph_server(peer), message))
-                self.timesheet.sent(task.lane, peer, values.nbytes)
+                self.step_times.sent(task.lane, peer, values.nbytes)
                 if task.lane is Lane.TRAIN:
                     self.ledger[task.epoch].ghost_bytes += values.nbytes
             published = self._step(task.lane, Published(task.epoch, task.pc, task.interval))
@@ -534,7 +534,7 @@ class Partition:
         if self._stopped or not self.schedulers[task.lane].is_running(task):
             return []
         step = self.programs[task.lane][task.pc]
-        self.timesheet.answered(task.lane, step.kind, result.compute_s)
+        self.step_times.answered(task.lane, step.kind, result.compute_s)
         self._note("answered", task, compute_s=result.compute_s)
         if step.has_gradient:
             self.ledger[task.epoch].losses[task.interval] += result.loss

@@ -11,11 +11,10 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
+from siafu.aws_identity import ACCESS_KEYS
 from siafu.errors import ConfigError
 
 LOCAL_REGION = "us-east-1"
-#: What keys of AWS begin with. They are for AWS alone: what stands in for it must not see them.
-AWS_KEYS = ("AKIA", "ASIA")
 
 
 def session() -> Any:
@@ -45,7 +44,7 @@ def stand_in_keys(environment: Mapping[str, str]) -> tuple[str, str]:
     """(key, secret) for an endpoint that is not AWS: the user's own, where they mean nothing to AWS. LocalStack
     takes an account's number for a key."""
     key = environment.get("AWS_ACCESS_KEY_ID", "")
-    if not key or key.startswith(AWS_KEYS) or environment.get("AWS_SESSION_TOKEN"):
+    if not key or key.startswith(ACCESS_KEYS) or environment.get("AWS_SESSION_TOKEN"):
         return "test", "test"
     return key, environment.get("AWS_SECRET_ACCESS_KEY", "test")
 

@@ -15,6 +15,9 @@ from siafu.variables import of_worker
 
 TASK_ROOT = Path(__file__).resolve().parent.parent  # where siafu and lambda_funcs are imported from
 
+#: ``Invocation.error`` of the local pool if this machine has no files, processes or memory for another environment.
+NO_ROOM = "LocalResourcesExhausted"
+
 
 @dataclass(frozen=True)
 class Invocation:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lambda_funcs.environment import Environment
-from lambda_funcs.invocation import Function, Invocation, error_payload
+from lambda_funcs.invocation import NO_ROOM, Function, Invocation, error_payload
 from lambda_funcs.process import CONNECTIONS, can_tell_peers
 from siafu.config import Config
 from siafu.errors import ConfigError, WorkerError
@@ -34,8 +34,6 @@ MAX_PAYLOAD_NBYTES = 2**20  # Lambda's quota of an asynchronous invocation
 TERM_S = 0.5  # the time for a process to end by itself, as in Lambda's shutdown phase
 KILL_S = 1.0  # the time for the kernel to end a killed process
 CLOSE_S = 5.0  # longer than both together, so the thread has ended by then
-#: ``Invocation.error`` if this machine has no open files, processes or memory for another environment.
-NO_ROOM = "LocalResourcesExhausted"
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 

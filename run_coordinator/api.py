@@ -103,7 +103,7 @@ def conduct(
     loggers.check(resolved.run.loggers)
     state = before(model)
     far = resolved.run.on == "aws"
-    do = _far_away() if far else functools.partial(carry_out, before=state)
+    do = _carry_out_on_aws() if far else functools.partial(carry_out, before=state)
     told = resolved.replace({"run.loggers": ()}) if far else resolved  # there, nobody has their packages
     is_new = run_dir is None and not (resolved.run.dir and Path(resolved.run.dir).exists())
     alone: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -130,7 +130,7 @@ def conduct(
     return Run(run_dir, result)
 
 
-def _far_away() -> Callable[..., Trained]:
+def _carry_out_on_aws() -> Callable[..., Trained]:
     """``carry_out`` on a deployment, one of whose machines coordinates. By name: boto3 is for those who have one."""
     try:
         module = importlib.import_module("infra.machines.remote")

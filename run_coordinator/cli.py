@@ -25,7 +25,6 @@ from siafu.models import MODELS
 from siafu.parser import mark, offer, show_few
 from siafu.progress import Display, dollars, summary, written
 from siafu.run_files import CONFIG
-from siafu.setting import types_of
 
 #: Config section -> title of its flags.
 GROUPS = {
@@ -297,7 +296,5 @@ def _help(key: str, default: typing.Any, of: type) -> str:
 
 def _choices(key: str, of: type[Config]) -> tuple[str, ...]:
     """The values of a setting that has a list of them."""
-    section, _, field = key.partition(".")
-    attribute = "lambdas" if section == "lambda" else section
-    hint = types_of(type(getattr(of(), attribute)))[field]
+    hint, _ = configs.type_and_default(key, of)
     return tuple(map(str, typing.get_args(hint))) if typing.get_origin(hint) is typing.Literal else ()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from graph_data.source_flags import OPTIONS, SOURCE_FLAGS
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
-from siafu.setting import Setting, types_of
+from siafu.setting import Setting
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,7 +64,7 @@ def _keywords(names: Sequence[str], options: Sequence[str], others_defaults: boo
     found = []
     for name in names:
         key = keys[name]
-        hint, default = _field(key)
+        hint, default = configs.type_and_default(key, BaselineConfig)
         kind = type_of(hint, said[key]) + (f" | str | {PATH}" if name in options else "")
         found.append(Keyword(name, kind, ... if others_defaults else default, said[key].text))
     for flag, (takes, what) in SOURCE_FLAGS.items():
@@ -85,10 +85,3 @@ def type_of(hint: Any, said: Setting) -> str:
     if said.unit is not None:
         return f"{hint.__name__} | str"
     return f"str | {PATH}" if said.metavar in OF_PATHS else str(hint.__name__)
-
-
-def _field(key: str) -> tuple[Any, Any]:
-    """Type and default of a "section.key"."""
-    section, _, name = key.partition(".")
-    held = getattr(BaselineConfig(), "lambdas" if section == "lambda" else section)
-    return types_of(type(held))[name], getattr(held, name)

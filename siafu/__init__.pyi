@@ -468,8 +468,8 @@ def train_baseline(
     ranks: number of processes; each uses a GPU if there is one
     device: auto: cuda if there is a GPU
     transport: auto: nccl if every rank has its own GPU, else gloo
-    timeout_s: seconds after which a rank that others wait for counts as lost; ten minutes until the first epoch
-        is over
+    timeout_s: a rank counts as lost when others wait for it for this many seconds; ten minutes until the first
+        epoch ends
     link_rate: emulated bytes per second of each rank's link; 0: no limit
     link_delay: emulated one-way delay of each link
     norm: batch: normalise hidden layers over all vertices of all ranks (SyncBN)

@@ -7,6 +7,9 @@ disable AWS Regions").
 
 from __future__ import annotations
 
+#: Prefixes of AWS's access keys: long-term keys, and keys of a session. Substitutes for AWS must not see such keys.
+ACCESS_KEYS = ("AKIA", "ASIA")
+
 _MISSING = "set AWS_PROFILE, run aws configure, or give the machine a role"
 _UNKNOWN = "check the keys, the profile, and that the account has this region enabled"
 _EXPIRED = "log in again (aws sso login, aws login)"

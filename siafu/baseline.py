@@ -122,7 +122,7 @@ class Baseline:
     )
     timeout_s: float = setting(
         20.0,
-        "seconds after which a rank that others wait for counts as lost; ten minutes until the first epoch is over",
+        "a rank counts as lost when others wait for it for this many seconds; ten minutes until the first epoch ends",
         flag="timeout_s",
         least=1,
         most=1_000_000,

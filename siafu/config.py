@@ -84,7 +84,7 @@ class Data:
     val_edges: float = setting(0.05, "task link: share of edges held out for validation", least=0)
     test_edges: float = setting(0.1, "task link: share of edges held out for test", least=0)
     negatives: int = setting(
-        8, "task link: pool of negative edges per training edge; each epoch draws one of them", least=1
+        8, "task link: pool of negative edges per training edge, of which each epoch draws one", least=1
     )
     eval_negatives: int = setting(100, "task link: negative edges that each held-out edge is ranked among", least=1)
 
@@ -324,7 +324,7 @@ class Lambda:
     callback_host: str = setting("", "address that functions connect to, if it is not servers.listen")
     timeout_s: float = setting(900.0, "Lambda's limit on one invocation", least=1)
     margin_s: float = setting(
-        10.0, "seconds before the end of its invocation from which a worker takes no new task", least=0
+        10.0, "a worker takes no new task in this many seconds before the end of its invocation", least=0
     )
     idle_s: float = setting(2.0, "a worker ends after this many seconds without a task", least=0.01)
     task_timeout_s: float = setting(
@@ -603,6 +603,13 @@ def settings(of: type[Config] = Config) -> dict[str, Setting]:
 def flags(of: type[Config] = Config) -> dict[str, str]:
     """Returns the name of a flag, with _ for -, -> "section.key"."""
     return {said.flag: key for key, said in settings(of).items() if said.flag}
+
+
+def type_and_default(key: str, of: type[Config] = Config) -> tuple[Any, Any]:
+    """Returns the type and the default value of "section.key"."""
+    section, _, name = key.partition(".")
+    held = next(getattr(of(), f.name) for f in dataclasses.fields(of) if _section_name(f.name) == section)
+    return types_of(type(held))[name], getattr(held, name)
 
 
 def parsed(key: str, value: Any) -> Any:

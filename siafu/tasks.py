@@ -25,6 +25,8 @@ class Kind(str, Enum):
 TENSOR_KINDS = frozenset({Kind.AV, Kind.AE, Kind.AV_B, Kind.AE_B})
 #: Kinds that go backwards: they walk edges from target to source.
 BACKWARD_KINDS = frozenset({Kind.GA_B, Kind.AV_B, Kind.SC_B, Kind.AE_B})
+#: Slots that no step writes: an interval's features, vertices, labels, and which of its vertices train.
+GIVEN_SLOTS = frozenset({"H0", "vertex", "label", "train"})
 
 
 class Lane(str, Enum):

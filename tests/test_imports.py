@@ -212,6 +212,7 @@ def name(path: Path) -> str:
 TABLES = {
     "siafu/__init__.py": "the public names",
     "siafu/__main__.py": "the verbs",
+    "siafu/config.py": "lambda.handler: the function that a new environment calls",
     "siafu/places.py": "PLACES: their launchers",
     "siafu/checkpoints.py": "MIRRORS: where checkpoints are copied to",
     "run_coordinator/api.py": "a run on a deployment, which one of its machines coordinates",
@@ -233,7 +234,8 @@ def tops(path: Path) -> set[str]:
 
 
 def named(path: Path, *, tables: bool = True) -> set[str]:
-    """Modules of ours in a file's strings, as ``"room.module"`` or, in ``tables``, ``"room.module:Class"``."""
+    """Modules of ours in a file's strings, as ``"room.module"``, ``"room.module.name"`` or, in ``tables``,
+    ``"room.module:Class"``."""
     found: set[str] = set()
     text = path.read_text()
     if not re.search(rf"""["']({"|".join(ROOMS)})\.""", text):  # spares a second for all files
@@ -241,8 +243,10 @@ def named(path: Path, *, tables: bool = True) -> set[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             match = re.fullmatch(r"([a-z_]+(?:\.\w+)+)(:\w+)?", node.value)
-            if match and (tables or not match[2]) and source_of(match[1]):
-                found.add(match[1])
+            if match and (tables or not match[2]):
+                longest = match[1] if source_of(match[1]) else match[1].rpartition(".")[0]
+                if "." in longest and source_of(longest):
+                    found.add(longest)
     return found
 
 
@@ -351,6 +355,6 @@ def test_the_reader_of_imports_sees_what_it_should(tmp_path):
     expected = {"os.path", "zmq", "siafu.ops", "siafu", "siafu.models.gcn", "torch.nn", "tomli"}
     assert imports(path) == expected
     assert imports(path, checking=True) == expected | {"boto3"}
-    path.write_text("TABLE = {'a': 'infra.cdk:run'}\nimportlib.import_module('infra.cloud')\n'no.such'")
-    assert named(path) == {"infra.cdk", "infra.cloud"}
-    assert named(path, tables=False) == {"infra.cloud"}
+    path.write_text("T = {'a': 'infra.cdk:run'}\nimport_module('infra.cloud')\n'no.such'\n'infra.app.main', 'infra.x'")
+    assert named(path) == {"infra.cdk", "infra.cloud", "infra.app"}
+    assert named(path, tables=False) == {"infra.cloud", "infra.app"}

@@ -8,7 +8,7 @@ from typing import Protocol
 from cost_planner.plan.parts import Cores, Last, Link, Pool, Then, Timeline, Waits
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
 from graph_server.lambdas.autotune import Autotuner
-from graph_server.lambdas.prefetch import PREFETCH, Holding
+from graph_server.lambdas.prefetch import PREFETCH, Prefetch
 from graph_server.lambdas.waiting import FreeWorkers, Priority
 from siafu.tasks import TENSOR_KINDS, Lane, Program, TaskId
 
@@ -52,7 +52,7 @@ class Lambdas:
             if kind.count
             else Autotuner(plan.intervals, kind.most, plan.threads, rounds, in_layers=plan.mode != "async")
         )
-        self.holding = None if kind.prefetch or plan.mode == "no-pipe" else Holding(kind.memory_mb)
+        self.prefetch = None if kind.prefetch or plan.mode == "no-pipe" else Prefetch(kind.memory_mb)
         # All mutable state:
         self._most_held = kind.prefetch or (1 if plan.mode == "no-pipe" else PREFETCH)
         self.environment_s = 0.0
@@ -76,8 +76,8 @@ class Lambdas:
 
     def watch(self) -> None:
         now = self.timeline.now
-        if self.holding:
-            self.holding.watch(now, len(self._waiting), self._at_work)
+        if self.prefetch:
+            self.prefetch.watch(now, len(self._waiting), self._at_work)
         if self.tuner is None:
             return
         self.tuner.watch(now, self.server.pool.num_tasks, len(self._waiting) + self._held, self._at_work)
@@ -127,10 +127,10 @@ class Lambdas:
 
     def answered(self, name: str, task: TaskId, compute_s: float) -> None:
         self._held -= 1
-        if self.holding:
+        if self.prefetch:
             work = self.server.work(task)
-            self.holding.answered(compute_s, int(work.down + work.up))
-            most = self.holding.decide(-(-self.server.plan.intervals // max(1, self._wanted)))
+            self.prefetch.answered(compute_s, int(work.down + work.up))
+            most = self.prefetch.decide(-(-self.server.plan.intervals // max(1, self._wanted)))
             if most != self._most_held:
                 self._most_held = most
                 for one in self._there:

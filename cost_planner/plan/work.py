@@ -55,15 +55,13 @@ from siafu.models import Model, ModelSpec
 from siafu.models.link_prediction import TRUE
 from siafu.shards import Manifest
 from siafu.sparse import INDEX_BYTES
-from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step, is_of_edges
+from siafu.tasks import GIVEN_SLOTS, TENSOR_KINDS, Kind, Lane, Step, is_of_edges
 from siafu.tensor_task import PARTS
 
 #: Operators that a card computes.
 ON_GPU = BACKENDS["gpu"].on_device
 #: Bytes of a vertex, or a pair, in the slots that are no rows of the model.
 OTHERS = {"vertex": 8, "label": 8, "train": 1, TRUE: 1}
-#: Slots that never change, beside a program's.
-CONSTANTS = frozenset({"H0", "vertex", "label", "train"})
 #: Of a slot of edges: where each row's begin.
 INDPTR_BYTES = 8
 #: Of a cache line, which rows are read by: of four columns as long as of sixteen.
@@ -217,11 +215,11 @@ class _Steps:
         self.item = np.dtype(config.model.dtype).itemsize
         self.stored = 2 if config.model.rows == "bfloat16" else self.item
         self.remote = config.servers.backend == "lambda"
-        constant = CONSTANTS | self.program.constants
+        constant = GIVEN_SLOTS | self.program.constants
         if counts.among is not None and lane is Lane.EVAL:
             training = _Shares.of(model, counts, Lane.TRAIN, card is not None)
             if training.held == 1.0:  # workers keep training's aggregate, by the same name
-                constant = CONSTANTS
+                constant = GIVEN_SLOTS
         self.kept = constant if config.lambdas.keep_constants and keeps else frozenset()
         has_room = card is not None and constant_bytes(config, model, counts) <= card.kept_bytes
         self.stays = constant if has_room else frozenset()

@@ -23,15 +23,12 @@ from cost_planner.report import drawing, series
 from cost_planner.report.compared import Compared
 from cost_planner.report.figures import Drawn
 from cost_planner.report.reading import Run
+from cost_planner.value.table import COLUMNS, REST
 from siafu import __version__, peak_memory
 from siafu.errors import ConfigError, GnnError, counted
 from siafu.pricing import prices
 from siafu.progress import dollars, duration, share_of_evaluation, size, written
 from siafu.run_files import Manifest, write_whole
-
-#: Of the summary -> parts of a bill that it adds up.
-COLUMNS = {"Lambdas": ("lambda",), "servers": ("graph_servers", "param_servers"), "GPU": ("gpu",)}
-REST = "rest"
 
 
 @dataclass(frozen=True)

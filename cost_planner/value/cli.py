@@ -80,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="first find each contender's best cluster on this machine, unless --parts or --ranks says it, and best of "
-        "N learning rates around --lr, with another seed",
+        help="first find each contender's best cluster on this machine (unless --parts or --ranks fixes it) and the "
+        "best of N learning rates around --lr, with another seed",
     )
     judge.add_arguments(
         parser,

@@ -14,7 +14,7 @@ from cost_planner.value.rows import Printed, Reached, Row, has_reached
 from siafu.pricing import prices
 from siafu.progress import dollars, written
 
-#: Of the table -> parts of a bill that it adds up; --json has each. A column that is empty is left out.
+#: Of the table, and of reports -> parts of a bill that it adds up; --json has each. A column that is empty is left out.
 COLUMNS = {"Lambdas": ("lambda",), "servers": ("graph_servers", "param_servers"), "GPU": ("gpu",)}
 #: Longer names take several lines.
 NAME_WIDTH = 36

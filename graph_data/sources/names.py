@@ -10,11 +10,12 @@ from glob import has_magic
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote_plus, urlencode
 
 from graph_data import published
 from graph_data.archives.formats import recognised
+from graph_data.census import Input
 from graph_data.rowfile import check_file
 from graph_data.sources.beside import TOLD
 from graph_data.sources.columns import (
@@ -32,8 +33,8 @@ from siafu.errors import DatasetError
 from siafu.graph import Graph
 
 #: Kind -> function of the rest of the name, which loads the graph; "KIND" and "KIND:REST" name a source. Its module may
-#: have three more functions of the same argument: ``parse`` -> an ``EdgeList``, or the like, where edges can be read a
-#: block at a time, again and again; ``sizes`` -> ``Sizes``, told without reading; ``files``: those of a folder. And it
+#: have three more functions of the same argument: ``parse`` -> ``Streamed``, where edges can be read a block at a time,
+#: again and again; ``sizes`` -> ``Sizes``, told without reading; ``files``: those of a folder. And it
 #: may have FLAGS: those of ``graph_data.source_flags`` that are its options, if they are not those of ``beside.TOLD``.
 SOURCES = {
     "archive": "graph_data.archives.formats:load",
@@ -57,6 +58,20 @@ def data_folders() -> list[Path]:
     return [Path(folder) for folder in (os.environ.get(DATA_VARIABLE, ""), *DATA_FOLDERS) if folder]
 
 
+class Streamed(Input, Protocol):
+    """What ``parse`` gives: a graph on disk."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def typed(self) -> bool:
+        """Whether edges have types: then they cannot be read a block at a time."""
+
+    def vertex_files(self) -> tuple[Path, ...]:
+        """Every file that is read beside the edges."""
+
+
 class Source(NamedTuple):
     kind: str  # a key of SOURCES
     argument: str  # what its function is called with
@@ -66,9 +81,10 @@ class Source(NamedTuple):
         return graph
 
     @property
-    def streamed(self) -> Any:
+    def streamed(self) -> Streamed | None:
         """Its edges and vertices on disk; None if it can only be loaded."""
-        return self._ask("parse")
+        found: Streamed | None = self._ask("parse")
+        return found
 
     def sizes(self) -> Sizes:
         """From headers and tables; guessed from the sizes of files where these do not tell."""

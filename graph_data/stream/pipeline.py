@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from graph_data.ahead import ahead
-from graph_data.census import Block, Census, EdgeSource, Numbering, take_census
+from graph_data.census import Block, Census, Input, Numbering, take_census
 from graph_data.counts import check_labels_met
 from graph_data.memory import Budget
 from graph_data.options import Options
@@ -38,16 +38,6 @@ BYTES_PER_EDGE = 160  # of memory, of a block of edges as listed, with the next 
 BYTES_PER_ENTRY = 48  # of memory, of a block of a CSR
 MIN_BLOCK, MAX_BLOCK = 1 << 12, 1 << 21  # edges; larger blocks leave the cache
 ORDER = "given"
-
-
-class Input(EdgeSource, Protocol):
-    """A graph whose edges are read several times, and the rest of it once it is known which vertices there are."""
-
-    def census(self, rows: int, dense_ids: int) -> Census:
-        """Which vertices there are: ``take_census`` of all blocks."""
-
-    def vertices(self, census: Census, scratch: Path | None) -> Graph:
-        """All but the edges; features may be on disk, in the file ``scratch``."""
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,9 @@ from graph_server.backends import Action, Completed, Launch, TensorTask
 from graph_server.lambdas.autotune import Autotuner
 from graph_server.lambdas.dispatch import Assign, Dispatcher
 from graph_server.lambdas.invoke_errors import Next, Verdict, judge
-from graph_server.lambdas.lambda_usage import Bill
-from graph_server.lambdas.out_of_memory import OUT_OF_MEMORY, Step, Thrift
-from graph_server.lambdas.prefetch import MOST_PREFETCH, PREFETCH, Holding
+from graph_server.lambdas.lambda_usage import LambdaUsage
+from graph_server.lambdas.out_of_memory import OUT_OF_MEMORY, MemoryShortage, Step
+from graph_server.lambdas.prefetch import MOST_PREFETCH, PREFETCH, Prefetch
 from graph_server.lambdas.shipping import Shipping, rows_of
 from graph_server.lambdas.task_timeouts import Timing
 from graph_server.lambdas.throttle import Uniform
@@ -99,11 +99,11 @@ class LambdaBackend:
         timing = Timing(config.task_timeout_s, config.relaunch_factor, config.relaunch_quantile)
         self._dispatcher = Dispatcher(timing, config.relaunches, affinity=config.keep_constants)
         self._shipping = Shipping(keep_bytes=config.keep_bytes, num_parts=PARTS if config.stream else 1)
-        self._holding = Holding(config.memory_mb)
+        self._prefetch = Prefetch(config.memory_mb)
         if not config.prefetch:
             self._dispatcher.hold_at_most(PREFETCH, 0.0)
-        self._thrift = Thrift(config.memory_mb, intervals)
-        self._bill = Bill(config.memory_mb)
+        self._shortage = MemoryShortage(config.memory_mb, intervals)
+        self._lambda_usage = LambdaUsage(config.memory_mb)
         self._open: dict[TaskId, _Open] = {}
         self._expected: set[TaskId] = set()
         self._said: set[str] = set()  # verdicts that were logged as a warning: each only once
@@ -141,7 +141,7 @@ class LambdaBackend:
         return self._send(self._dispatcher.submit(task.id, task.priority, now, num_rows(task.rows)), now)
 
     def watch(self, graph_tasks: int, now: float) -> None:
-        self._holding.watch(now, self._dispatcher.num_queued, self._dispatcher.num_busy)
+        self._prefetch.watch(now, self._dispatcher.num_queued, self._dispatcher.num_busy)
         tuner = self._workforce.tuner
         if tuner is not None:
             tuner.watch(now, graph_tasks, self._dispatcher.num_open, self._dispatcher.num_busy)
@@ -197,10 +197,10 @@ class LambdaBackend:
 
     def _hold(self, now: float) -> list[Assign]:
         """Updates the number of tasks that a worker holds at once, and returns the tasks to give out because of it."""
-        if self.config.prefetch or self._thrift.on:
+        if self.config.prefetch or self._shortage.on:
             return []
         share = -(-self.intervals // self._workforce.best)
-        number = self._holding.decide(share)
+        number = self._prefetch.decide(share)
         return self._dispatcher.hold_at_most(number, now) if number != self._dispatcher.max_held else []
 
     def stop(self) -> None:
@@ -217,7 +217,7 @@ class LambdaBackend:
     def usage(self) -> dict[str, float]:
         workforce = self._workforce
         return {
-            **self._bill.totals,
+            **self._lambda_usage.totals,
             "bytes_out": self._shipping.nbytes,
             "relaunches": self._dispatcher.num_relaunches,
             "duplicates": self._dispatcher.num_duplicates,
@@ -254,12 +254,12 @@ class LambdaBackend:
         self._shipping.gone(worker)
         had_pulled = state is None or state.pulled
         refused = verdict.next is not Next.GO_ON and not had_pulled and not invocation.billed_ms
-        self._bill.ended(invocation, refused=refused)
+        self._lambda_usage.ended(invocation, refused=refused)
         if self._stopped:
             return []
         if verdict.next is Next.FAIL:
             raise WorkerError(f"{self.config.function}: {verdict.why}")
-        self._bill.lost(invocation.error is not None and not refused)
+        self._lambda_usage.lost(invocation.error is not None and not refused)
         if verdict.next is Next.GO_ON:
             if invocation.error is not None:
                 logger.warning("lambda %s: %s", worker, verdict.why)
@@ -268,28 +268,28 @@ class LambdaBackend:
             self._pause(verdict, now if state is None else state.asked_at, now)
         if invocation.error != OUT_OF_MEMORY:
             return self._send(self._dispatcher.lost(worker, now), now)
-        actions = self._ran_out(worker, thrifty=state is not None and not state.retired, now=now)
+        actions = self._ran_out(worker, is_new=state is not None and not state.retired, now=now)
         return actions + self._send(self._dispatcher.lost(worker, now, excused=True), now)
 
-    def _ran_out(self, worker: str, *, thrifty: bool, now: float) -> list[Action]:
-        """Handles a worker's death from lack of memory. ``thrifty``: the worker was not retired, in particular not by
+    def _ran_out(self, worker: str, *, is_new: bool, now: float) -> list[Action]:
+        """Handles a worker's death from lack of memory. ``is_new``: the worker was not retired, in particular not by
         rule 1 of ``graph_server.lambdas.out_of_memory``."""
         attempts = {
             task: attempt for task, attempt in self._dispatcher.attempts_of(worker).items() if task in self._open
         }
-        if not attempts or (self._thrift.on and not thrifty):
+        if not attempts or (self._shortage.on and not is_new):
             return []
         held = [self._open[task].task for task in attempts]
         nbytes = sum(rows.nbytes for task in held for part in rows_of(task, 1) for rows in part.values())
         num_parts, at_most = self._shipping.parts_of(held[0].id, attempts[held[0].id]), max(1, num_rows(held[0].rows))
-        match self._thrift.ran_out([task.id for task in held], nbytes, num_parts, at_most=at_most):
+        match self._shortage.ran_out([task.id for task in held], nbytes, num_parts, at_most=at_most):
             case Step.ALONE:
                 logger.warning("%s: from now on workers hold one task at a time and keep no rows", self._workforce.name)
                 self._shipping.keep_bytes = 0
                 self._dispatcher.restrain(1)
                 return [action for name in self._workforce.names for action in self._retired(name, now) or []]
             case Step.SPLIT:
-                parts = self._thrift.num_parts
+                parts = self._shortage.num_parts
                 logger.warning(
                     "%s: %d MB are too little for %s: tasks are split into %d parts; gradients may have other last "
                     "bits than with more memory",
@@ -339,11 +339,11 @@ class LambdaBackend:
         actions = self._send(assigned, now)
         if first:
             made = _of_all(self._open[message.id].task, message)
-            nbytes = self._shipping.done(message.id) + self._bill.nbytes(message)
-            self._holding.answered(message.compute_s, nbytes)
+            nbytes = self._shipping.done(message.id) + self._lambda_usage.nbytes(message)
+            self._prefetch.answered(message.compute_s, nbytes)
             del self._open[message.id]
-            self._thrift.done(message.id)
-            self._bill.done(message)
+            self._shortage.done(message.id)
+            self._lambda_usage.done(message)
             if self._workforce.tuner is not None:
                 self._workforce.tuner.answered()
             actions.insert(0, Completed(made))
@@ -369,7 +369,7 @@ class LambdaBackend:
         """Handles a failed attempt by rule 4."""
         task_id = message.id
         if (opened := self._open.get(task_id)) is not None:
-            self._bill.failed(message.attempt not in opened.failed)
+            self._lambda_usage.failed(message.attempt not in opened.failed)
             opened.failed.add(message.attempt)
             if len(opened.failed) > 1:
                 raise WorkerError(f"{task_id} failed on {message.worker}:\n{why}")
@@ -387,7 +387,7 @@ class LambdaBackend:
         meanwhile, the worker would wait in vain, and is told to leave."""
         task = opened.task if (opened := self._open.get(message.id)) is not None else None
         again = self._shipping.again(task, message) if task is not None and message.worker in self._workforce else None
-        self._bill.ignored(again is None)
+        self._lambda_usage.ignored(again is None)
         if again is not None:
             return [again]
         waits = self._dispatcher.attempts_of(message.worker).get(message.id) == message.attempt
@@ -401,7 +401,7 @@ class LambdaBackend:
         dispatcher, queued = self._dispatcher, self._dispatcher.num_queued
         demand = queued + len(self._expected) - dispatcher.num_idle - self._workforce.num_starting
         names = self._workforce.ask(demand if early else min(demand, queued), dispatcher.num_silent, now)
-        self._bill.invoked(len(names))
+        self._lambda_usage.invoked(len(names))
         return [Launch(name, self._credits) for name in names]
 
     @property

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from lambda_funcs.invocation import NO_ROOM
 from siafu.aws_identity import ADVICE
 
 
@@ -37,8 +38,6 @@ class Verdict:
 
 
 THROTTLED = "TooManyRequestsException"
-#: Error of the local launcher when this machine is out of open files, processes or memory.
-NO_ROOM = "LocalResourcesExhausted"
 
 #: TooManyRequestsException's Reason -> what to do and why.
 THROTTLES: dict[str, tuple[Next, str]] = {

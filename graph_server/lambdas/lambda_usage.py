@@ -6,8 +6,8 @@ from lambda_funcs.invocation import Invocation
 from siafu.wire import TaskResult
 
 
-class Bill:
-    """Adds up the totals. ``memory_mb``: of an environment."""
+class LambdaUsage:
+    """The totals of one graph server's invocations. ``memory_mb``: of an environment."""
 
     def __init__(self, memory_mb: int):
         self.memory_mb = memory_mb

@@ -32,7 +32,7 @@ class Step(enum.Enum):
     SPLIT = enum.auto()  # rule 2
 
 
-class Thrift:
+class MemoryShortage:
     """The state of the rules for one graph server. ``intervals``: the config's ``train.intervals``."""
 
     def __init__(self, memory_mb: int, intervals: int):

@@ -22,7 +22,9 @@ PREFETCH, MOST_PREFETCH = 2, 8
 LEAST_S, ENOUGH, FULL = 0.25, 8, 0.85
 
 
-class Holding:
+class Prefetch:
+    """The number of tasks that each worker of a graph server holds. ``memory_mb``: of its environment."""
+
     def __init__(self, memory_mb: int):
         self.memory_mb = memory_mb
         # All mutable state:

@@ -17,7 +17,9 @@ def name_of(lane: Lane, kind: Kind) -> str:
     return "eval_s" if lane is Lane.EVAL else f"{kind.name}_s"
 
 
-class Timesheet:
+class StepTimes:
+    """Totals of one graph server, from its start on."""
+
     def __init__(self) -> None:
         # All mutable state:
         self._totals: dict[str, float] = {}

@@ -2,7 +2,7 @@
 runs.
 
 1. A finished run cost what its result says, at the prices of its day. Other prices (``--prices``) make its bill again,
-   from the amounts that it was made of.
+   from the amounts that it was made of; so does another region or machine (``--set``) for a run directory.
 2. One that goes on has been billed for the invocations that are over. What its last epoch has counted beyond them,
    at most, is in the line "running".
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from infra.verbs.arguments import add_config, config_of, on_deployment
+from run_coordinator import run_config
 from siafu import extras, run_files
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
@@ -36,6 +37,16 @@ PRINTED: tuple[Literal["usd", "parts", "counted", "as_of", "region"], ...] = (
     "region",
 )
 
+#: Settings that a run directory may be priced with instead of its own: what a price is looked up by.
+PRICED = (
+    "lambda.region",
+    "cloud.graph_instance",
+    "cloud.param_instance",
+    "cloud.gpu_instance",
+    "cloud.spot",
+    "cloud.arch",
+)
+
 EXAMPLES = """examples:
   siafu cost                                          the newest run in runs/
   siafu cost runs/20261121-060000-digits-gcn-pipe
@@ -43,6 +54,7 @@ EXAMPLES = """examples:
   siafu cost RUN --json
   siafu cost --refresh-prices today.csv               write AWS's prices of today; needs credentials
   siafu cost RUN --prices today.csv                   its cost at these prices
+  siafu cost RUN --prices eu.csv --set lambda.region=eu-west-1
 """
 
 
@@ -76,7 +88,8 @@ def main(args: argparse.Namespace) -> int:
     again = bool(args.prices)
     local = Path(args.run) if args.run else _newest(Path("runs"))
     if local.is_dir():
-        report = examine(local, str(local), again=again)
+        settings = run_config.settings_of(args.set)
+        report = examine(local, str(local), again=again or bool(settings), settings=settings)
     else:
         with tempfile.TemporaryDirectory() as folder:
             _fetch(config_of(args), args.run, Path(folder))
@@ -85,14 +98,19 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def examine(run_dir: Path, name: str, *, again: bool = False) -> dict[str, Any]:
+def examine(
+    run_dir: Path, name: str, *, again: bool = False, settings: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """``usd``, ``parts`` (name -> US dollars), ``items`` and what they are of; ``finished``: whether that is
-    all. ``again``: at the prices of now, whatever the run's result says. ConfigError if it is no run directory,
-    or the run has not said anything yet."""
+    all. ``again``: at the prices of now, whatever the run's result says. ``settings``: of ``PRICED``, instead of the
+    run's. ConfigError if it is no run directory, or the run has not said anything yet."""
     for needed in FILES[:2]:
         if not (run_dir / needed).is_file():
             raise ConfigError(f"{name}: not a run directory: it has no {needed}")
-    config = load(run_dir / CONFIG)
+    settings = settings or {}
+    for key in settings.keys() - {*PRICED}:
+        raise ConfigError(f"{key} = {settings[key]}: no price depends on it, only on {', '.join(PRICED)}")
+    config = load(run_dir / CONFIG).replace(settings)
     records, result = run_files.records(run_dir), run_files.result(run_dir)
     if isinstance(config, BaselineConfig):
         return {"run": name, "finished": bool(result), **_of_baseline(config, result, records, name)}

@@ -22,9 +22,9 @@ from graph_server import backends
 from graph_server.backends import BACKENDS, Action, Backend, Completed, Compute, Job, Launch, TensorTask
 from graph_server.backends.cpu import CpuBackend
 from graph_server.lambdas.backend import LambdaBackend
-from graph_server.lambdas.invoke_errors import NO_ROOM
 from graph_server.lambdas.workforce import LEAST_COHORT, START_S
 from lambda_funcs.desk import Desk
+from lambda_funcs.invocation import NO_ROOM
 from param_server.replica import Replica
 from siafu import models, wire
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server, worker

@@ -8,6 +8,7 @@ inputs, where rows are cut) must not change a gradient.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -20,17 +21,17 @@ from graph_data.cut import shards_of
 from graph_server import operators
 from graph_server.buffers import PublishedSlot
 from graph_server.operators import Operator, Setting
+from siafu import config as configs
 from siafu import models
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.graph import TRAIN, Graph, tidy
 from siafu.models import MODELS, OPTIONS, Model, ModelSpec, Output, build
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows
-from siafu.tasks import TENSOR_KINDS, Kind, Lane, Program, Step
+from siafu.tasks import GIVEN_SLOTS, TENSOR_KINDS, Kind, Lane, Program, Step
 from tests import reference
 from tests.toy_graphs import random_graph, sparse, with_sparse_features
 
-CONSTANTS = {"vertex", "label", "train", "H0"}  # slots that no step writes
 EPOCH = 3
 WHOLE: tuple[int, ...] = (0, 23)
 INTERVALS = (0, 5, 5, 6, 17, 23)  # bounds; one of the intervals is empty, one has a single vertex
@@ -81,6 +82,10 @@ OF_ONE: dict[str, dict[str, dict[str, Any]]] = {
     "gat": {"residual": {"residual": True, "heads": 3, "widths": (6, 9), "attn_dropout": 0.3, "out_heads": 2}},
 }
 CASES = [(name, variant) for name in MODELS for variant in (*VARIANTS, *OF_ONE.get(name, ()))]
+
+
+def test_the_help_of_the_setting_names_each_model():
+    assert set(re.findall(r"\w+", configs.settings()["model.name"].text)) - {"or"} == set(MODELS)
 
 
 @pytest.fixture(params=MODELS)
@@ -203,7 +208,7 @@ class Epoch:
         for slot, value in made.items():
             rows[slot] = rows[slot] + value if slot in step.adds else value
         for slot in list(rows):  # a server frees them here: nobody may miss them
-            if slot not in CONSTANTS and self.program.last_reader[slot] <= pc:
+            if slot not in GIVEN_SLOTS and self.program.last_reader[slot] <= pc:
                 del rows[slot]
         if self.lane is Lane.EVAL and pc == len(self.program) - 1:
             rows |= made
@@ -470,7 +475,7 @@ def test_every_slot_is_written_before_it_is_read(programs):
 
 
 def check_slots(program: Program) -> None:
-    written, published = set(CONSTANTS), {"H0"}
+    written, published = set(GIVEN_SLOTS), {"H0"}
     for step in program.steps:
         assert set(step.reads) <= written, step.name
         assert step.gathers is None or step.gathers in published, step.name

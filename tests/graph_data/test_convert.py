@@ -104,7 +104,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(source, tmp_path):
 
 
 def test_an_unknown_format_lists_the_known_ones(source, tmp_path):
-    with pytest.raises(ConfigError, match=r"^format 'hdf5': must be one of npz, csv, parquet, bsnap, pyg, dgl$"):
+    with pytest.raises(ConfigError, match=rf"^format 'hdf5': must be one of {', '.join(SINKS)}$"):
         convert(source[1], "hdf5", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -95,3 +95,9 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(DatasetError, match=r"out: cannot be written: No space left on device$"):
         prepare(random_graph(), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_the_source_is_not_taken_for_the_destination(tmp_path):
+    with pytest.raises(DatasetError, match=r"there/graph: No such file or directory$"), ShardWriter(tmp_path / "out"):
+        (tmp_path / "there" / "graph").read_bytes()
+    assert list(tmp_path.iterdir()) == []

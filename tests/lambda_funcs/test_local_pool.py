@@ -22,7 +22,8 @@ import pytest
 
 from graph_server.lambdas.invoke_errors import Next, judge
 from lambda_funcs import process
-from lambda_funcs.local_pool import NO_ROOM, Invocation, LocalPool
+from lambda_funcs.invocation import NO_ROOM
+from lambda_funcs.local_pool import Invocation, LocalPool
 from siafu.config import Config
 from siafu.errors import ConfigError, WorkerError
 

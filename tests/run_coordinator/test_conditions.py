@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from run_coordinator import run_config
@@ -9,6 +11,7 @@ from run_coordinator.conditions import NEEDS, idle
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.models import OPTIONS, ModelSpec
 
 #: Key -> who refuses it where it does nothing.
 CHECKED = {
@@ -73,7 +76,17 @@ ALWAYS = {
 
 def test_every_setting_is_classified_once():
     keys = [f"{section}.{key}" for section, values in Config().to_dict().items() for key in values]
-    assert sorted([*ALWAYS, *CHECKED, *NEEDS]) == sorted(keys)
+    told = [*ALWAYS, *CHECKED, *NEEDS]
+    assert set(keys) - set(told) == set(), "new: to ALWAYS, or NEEDS of run_coordinator/conditions.py"
+    assert sorted(told) == sorted(keys)
+
+
+def test_a_setting_of_models_is_an_option_that_they_can_refuse():
+    """Else it would reach no model, and none would say so."""
+    refused = {key.removeprefix("model.") for key, by in CHECKED.items() if by == "siafu.models.build"}
+    assert refused == {*OPTIONS, "decoder"}
+    elsewhere = {"layers", "hidden", "outputs", "rows"}  # layers and hidden: ``widths``; outputs: ``num_classes``
+    assert {field.name for field in fields(configs.Model)} - {field.name for field in fields(ModelSpec)} == elsewhere
 
 
 def test_nothing_is_idle_in_the_defaults():

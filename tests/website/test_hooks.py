@@ -80,12 +80,17 @@ def test_lists_and_tables_of_every_page_are_markup_to_the_site() -> None:
 
 def markup_left(page: str) -> list[str]:
     """Paragraphs and cells that show Markdown instead of what it stands for: a list without an empty line before it,
-    a cell with a bar."""
+    a cell with a bar, a command below a list that is indented like the list's text."""
     article = page.split("<article", 1)[-1].split("</article>")[0]
     article = re.sub(r"<(code|pre)\b.*?</\1>", "", article, flags=re.DOTALL)
     texts = [found[1] for found in re.findall(r"<(p|td|li)>(.*?)</\1>", article, re.DOTALL)]
-    return [text for text in texts if re.search(r"(^|\n)\s*([-*] |\d+\. |\||```|#+ )|\]\(|\*\*|``", text)]
+    return [
+        text
+        for text in texts
+        if re.search(r"(^|\n|<p>)\s*([-*] |\d+\. |\||```|#+ |python -m |pip install |[A-Z_]+=)|\]\(|\*\*|``", text)
+    ]
 
 
 def test_markup_that_is_left_is_found() -> None:
     assert markup_left("<article><p>So:\n1. one</p><p>fine</p><td>a ](b)</td></article>") == ["So:\n1. one", "a ](b)"]
+    assert markup_left("<article><li><p>python -m a</p></li></article>") == ["<p>python -m a</p>"]

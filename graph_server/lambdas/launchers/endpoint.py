@@ -27,6 +27,7 @@ from graph_server.lambdas.launchers import account, answers
 from graph_server.lambdas.launchers.lines import Lines
 from lambda_funcs.invocation import Invocation
 from lambda_funcs.local_pool import MAX_PAYLOAD_NBYTES
+from siafu.aws_identity import ACCESS_KEYS
 from siafu.config import Config, Lambda
 from siafu.errors import ConfigError, WorkerError
 
@@ -41,8 +42,6 @@ CLOSE_S = 1.5
 READING = ClientConfig(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 6, "mode": "standard"})
 #: botocore's names for credentials that stand in a file.
 STATIC = ("shared-credentials-file", "config-file")
-#: Prefixes of AWS's access keys: long-term keys, and keys of a session.
-AWS_KEYS = ("AKIA", "ASIA")
 
 
 @dataclass(eq=False)
@@ -251,4 +250,4 @@ def _means_nothing(credentials: Any) -> bool:
     if credentials is None or credentials.method not in STATIC:
         return False
     found = credentials.get_frozen_credentials()
-    return not found.token and not found.access_key.startswith(AWS_KEYS)
+    return not found.token and not found.access_key.startswith(ACCESS_KEYS)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 #include "threads.hpp"
@@ -105,14 +106,24 @@ Plan plan_multiply(const Product& p, const DenseTable& table) {
 Plan plan_transposed(const Product& p, const DenseTable& table) {
   Plan plan{};
   plan.steps = TRANSPOSED_STEPS;
-  const int64_t width = multiple(p.m, table.lanes), fitting = TILES_NBYTES / (4 * width) / table.group * table.group;
-  const int64_t cuts = quotient(p.k, std::max(fitting, table.group));
-  plan.columns = multiple(quotient(p.k, cuts), table.group);
+  // Each chunk packs its columns of X and of D: of the cuts whose results fit, the one that packs the fewest numbers.
+  const int64_t vectors = quotient(p.m, table.lanes);
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  for (int64_t cuts = 1; cuts <= vectors; ++cuts) {
+    const int64_t width = quotient(vectors, cuts) * table.lanes;
+    const int64_t fitting = TILES_NBYTES / (4 * width) / table.group * table.group;
+    const int64_t of_left = quotient(p.k, std::max(fitting, table.group));
+    const int64_t packed = quotient(p.m, width) * p.k + of_left * p.m;
+    if (packed >= fewest) continue;
+    fewest = packed;
+    plan.width = width;
+    plan.columns = multiple(quotient(p.k, of_left), table.group);
+  }
   const int64_t ranges = std::min({RANGES, PARTIAL_NBYTES / (p.k * p.m * 4), quotient(p.n, RANGE_ROWS)});
   plan.rows = multiple(quotient(p.n, std::max<int64_t>(ranges, 1)), plan.steps * table.pair);
   plan.blocks = quotient(p.n, plan.rows);
   plan.left_words = plan.columns * plan.steps;
-  plan.right_words = width * plan.steps;
+  plan.right_words = plan.width * plan.steps;
   return plan;
 }
 
@@ -134,7 +145,8 @@ SIAFU_EXPORT void siafu_matmul_transposed(const Product* p) {
   Call call{*p, table, plan_transposed(*p, table), nullptr};
   const int64_t ranges = call.plan.blocks;
   if (ranges > 1) call.shared = of_call.floats(ranges * p->k * p->m);
-  parallel(ranges * quotient(p->k, call.plan.columns), p->threads, transposed_chunk, &call);
+  const int64_t tiles = quotient(p->k, call.plan.columns) * quotient(p->m, call.plan.width);
+  parallel(ranges * tiles, p->threads, transposed_chunk, &call);
   if (ranges > 1) parallel(quotient(p->k, table.group), p->threads, add_ranges, &call);
 }
 

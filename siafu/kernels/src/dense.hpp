@@ -26,6 +26,7 @@ struct Plan {
   int64_t blocks;      // X W: blocks of k;  X^T D: ranges of rows that are summed apart
   int64_t rows;        // X W: rows in a chunk;  X^T D: rows in such a range
   int64_t columns;     // X^T D: columns of X in a chunk
+  int64_t width;       // and of D
   int64_t left_words;  // scratch of a chunk for its part of X, and for D
   int64_t right_words;
 };

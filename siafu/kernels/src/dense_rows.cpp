@@ -177,28 +177,29 @@ void multiply(const Product& p, const Plan& plan, const float* packed, float* sc
 // Fetches the next block of both operands while the tiles of this one are computed, a few rows with each tile.
 struct Ahead {
   Rows X, D;
-  int64_t column, left_nbytes, right_nbytes;
+  int64_t left_column, left_nbytes, right_column, right_nbytes;
   int64_t row, stop, rows_per_tile;
 
   void fetch() {
     const int64_t until = least(row + rows_per_tile, stop);
     for (; row < until; ++row) {
-      prefetch_rows(X.at(row, column), 0, 1, left_nbytes);
-      prefetch_rows(D.at(row, 0), 0, 1, right_nbytes);
+      prefetch_rows(X.at(row, left_column), 0, 1, left_nbytes);
+      prefetch_rows(D.at(row, right_column), 0, 1, right_nbytes);
     }
   }
 };
 
-// One range of rows, one range of X's columns. Its sums go into ``partial`` [ranges, k, m], or into ``out`` if that is null.
+// One range of rows, some of X's columns and some of D's. Its sums go into ``partial`` [ranges, k, m], or into ``out`` if that is null.
 void multiply_transposed(const Product& p, const Plan& plan, float* partial, float* scratch, int64_t chunk) {
-  const int64_t range = chunk % plan.blocks, column = chunk / plan.blocks * plan.columns;
-  const int64_t columns = least(plan.columns, p.k - column);
+  const int64_t range = chunk % plan.blocks, tile = chunk / plan.blocks, of_left = quotient(p.k, plan.columns);
+  const int64_t column = tile % of_left * plan.columns, columns = least(plan.columns, p.k - column);
+  const int64_t right_column = tile / of_left * plan.width, width = least(plan.width, p.m - right_column);
   const int64_t start = range * plan.rows, stop = least(start + plan.rows, p.n), size = plan.steps * PAIR;
   const Rows X{p.left, p.left_stride, p.left_bits != 0}, D{p.right, p.right_stride, p.right_bits != 0};
-  const RightPanels panels(p.m);
+  const RightPanels panels(width);
   char* out = partial ? (char*)(partial + range * p.k * p.m) : p.out;
   float *left = scratch, *right = scratch + plan.left_words;
-  Ahead ahead{X, D, column, columns * (X.bits ? 2 : 4), p.m * (D.bits ? 2 : 4), 0, 0,
+  Ahead ahead{X, D, column, columns * (X.bits ? 2 : 4), right_column, width * (D.bits ? 2 : 4), 0, 0,
               quotient(size, panels.count * quotient(columns, ROWS))};
   Tile t;
   t.out_stride = partial ? p.m * 4 : p.out_stride;
@@ -206,18 +207,18 @@ void multiply_transposed(const Product& p, const Plan& plan, float* partial, flo
   for (int64_t row = start; row < stop; row += size) {
     const int64_t rows = least(size, stop - row);
     pack<GROUP, 1>(X, row, rows, column, columns, plan, false, left);
-    pack<LANES, PANEL>(D, row, rows, 0, p.m, plan, p.left_bits != 0, right);
+    pack<LANES, PANEL>(D, row, rows, right_column, width, plan, p.left_bits != 0, right);
     ahead.row = row + size, ahead.stop = least(ahead.row + size, stop);
     t.steps = quotient(rows, PAIR);
     t.add = row > start || (!partial && p.add);
     for (int64_t panel = 0; panel < panels.count; ++panel) {
       const int64_t from = panels.first(panel), vectors = panels.first(panel + 1) - from;
       t.right = right + from * LANES * plan.steps;
-      t.columns = least(vectors * LANES, p.m - from * LANES);
+      t.columns = least(vectors * LANES, width - from * LANES);
       for (int64_t c = 0; c < columns; c += ROWS) {
         t.rows = least(ROWS, columns - c);
         t.left = (const char*)(left + c / GROUP * GROUP * plan.steps + c % GROUP);
-        t.out = out + (column + c) * t.out_stride + from * LANES * 4;
+        t.out = out + (column + c) * t.out_stride + (right_column + from * LANES) * 4;
         ahead.fetch();
         run_tile<true>(vectors, t);
       }

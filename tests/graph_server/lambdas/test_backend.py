@@ -15,7 +15,7 @@ from graph_server.backends import Job
 from graph_server.lambdas.autotune import Autotuner
 from graph_server.lambdas.backend import LambdaBackend, _kind
 from graph_server.lambdas.dispatch import Assign
-from graph_server.lambdas.out_of_memory import OUT_OF_MEMORY, Step, Thrift
+from graph_server.lambdas.out_of_memory import OUT_OF_MEMORY, MemoryShortage, Step
 from graph_server.lambdas.shipping import Shipping
 from graph_server.lambdas.throttle import FIRST_S, PATIENCE_S
 from graph_server.lambdas.workforce import LEAST_COHORT, LEAVE_S, START_S
@@ -683,17 +683,17 @@ def test_tasks_that_no_environment_has_memory_for_end_the_run_and_it_says_what_t
 
 
 def test_a_task_that_is_answered_is_forgiven():
-    thrift = Thrift(192, 16)
+    shortage = MemoryShortage(192, 16)
     first, second = task(0).id, task(1).id
-    assert thrift.ran_out([first, second], 10) is Step.ALONE
-    assert thrift.ran_out([first, second], 10) is Step.NOTHING  # sent before rule 1 was known
-    assert thrift.ran_out([first], 10, 1, at_most=2) is Step.SPLIT
-    assert thrift.ran_out([first], 10, 1, at_most=2) is Step.NOTHING  # sent before rule 2 was
-    assert thrift.ran_out([first], 10, 2, at_most=2) is Step.NOTHING
-    thrift.done(first)
-    assert thrift.ran_out([first], 10, 2, at_most=2) is Step.NOTHING
+    assert shortage.ran_out([first, second], 10) is Step.ALONE
+    assert shortage.ran_out([first, second], 10) is Step.NOTHING  # sent before rule 1 was known
+    assert shortage.ran_out([first], 10, 1, at_most=2) is Step.SPLIT
+    assert shortage.ran_out([first], 10, 1, at_most=2) is Step.NOTHING  # sent before rule 2 was
+    assert shortage.ran_out([first], 10, 2, at_most=2) is Step.NOTHING
+    shortage.done(first)
+    assert shortage.ran_out([first], 10, 2, at_most=2) is Step.NOTHING
     with pytest.raises(WorkerError, match=r"in 2 parts; its rows are 2\.0 MiB"):
-        thrift.ran_out([first], 2 << 20, 2, at_most=2)
+        shortage.ran_out([first], 2 << 20, 2, at_most=2)
 
 
 # --- rule 8: a worker speaks for itself alone -------------------------------------------------------------------------

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from graph_server.lambdas.step_times import Timesheet, name_of
+from graph_server.lambdas.step_times import StepTimes, name_of
 from siafu.tasks import Kind, Lane
 
 
 def test_seconds_add_up_by_kind_of_step_and_those_of_evaluations_together():
-    sheet = Timesheet()
+    sheet = StepTimes()
     for lane, kind, seconds in [
         (Lane.TRAIN, Kind.GA, 1.0),
         (Lane.TRAIN, Kind.GA, 2.0),
@@ -20,7 +20,7 @@ def test_seconds_add_up_by_kind_of_step_and_those_of_evaluations_together():
 
 
 def test_bytes_are_counted_by_lane_and_those_of_training_by_link():
-    sheet = Timesheet()
+    sheet = StepTimes()
     for lane, peer, nbytes in [(Lane.TRAIN, 1, 100), (Lane.TRAIN, 3, 7), (Lane.EVAL, 1, 50), (Lane.TRAIN, 1, 20)]:
         sheet.sent(lane, peer, nbytes)
     assert (sheet.totals["bytes_to_1"], sheet.totals["bytes_to_3"]) == (120, 7)
@@ -28,7 +28,7 @@ def test_bytes_are_counted_by_lane_and_those_of_training_by_link():
 
 
 def test_tensor_tasks_are_counted_by_lane():
-    sheet = Timesheet()
+    sheet = StepTimes()
     for lane, kind, seconds in [(Lane.TRAIN, Kind.AV, 1.0), (Lane.EVAL, Kind.AV, 4.0), (Lane.TRAIN, Kind.AV_B, 2.0)]:
         sheet.answered(lane, kind, seconds)
     assert {name: sheet.totals[name] for name in ("train_tasks", "eval_tasks", "AV_s", "AV_B_s", "eval_s")} == {
@@ -41,6 +41,6 @@ def test_tensor_tasks_are_counted_by_lane():
 
 
 def test_totals_are_a_copy():
-    sheet = Timesheet()
+    sheet = StepTimes()
     sheet.totals["GA_s"] = 1.0
     assert sheet.totals == {}

@@ -356,6 +356,33 @@ def test_other_prices_make_the_bill_again(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().err.startswith(f"siafu cost: {tmp_path}/none.csv: no price list: ")
 
 
+def test_a_run_is_priced_in_another_region_and_on_other_machines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, file = run_directory(tmp_path, "aws", finished=True), tmp_path / "mine.csv"
+    rows = [line.split(",") for line in (prices.FOLDER / "services.csv").read_text().splitlines()]
+    moved = [[*row[:5], "moon-1", *row[6:]] for row in rows[1:]]
+    columns = [*rows[0], "instance", "vcpu", "mem_gib", "usd_per_hour_on_demand"]
+    big = ["", "arm64", "", "", "", "moon-1", "2026-11-22", "our contract", "big", "8", "16", "10"]
+    file.write_text(
+        "\n".join(",".join(row) for row in (columns, *([*row, "", "", "", ""] for row in moved), big)) + "\n"
+    )
+    there = [f"--set={key}=big" for key in ("cloud.graph_instance", "cloud.param_instance")]
+    try:
+        words = ["cost", str(run), "--prices", str(file), "--set", "lambda.region=moon-1", *there, "--json"]
+        assert main(words) == 0
+    finally:
+        prices.use(None)
+    report = json.loads(capsys.readouterr().out)
+    assert report["region"] == "moon-1"
+    assert {item["usd_per_unit"] for item in report["items"] if item["part"].endswith("servers")} == {10}
+    assert main(["cost", str(run), "--set", "lambda.region=mars"]) == 2
+    assert main(["cost", str(run), "--set", "train.lr=1"]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert "in mars: its price is not known" in errors[0]
+    assert errors[1].startswith("siafu cost: train.lr = 1: no price depends on it, only on lambda.region, ")
+
+
 def test_what_is_no_run_directory_has_no_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="not a run directory"):
         cost.examine(tmp_path, "here")

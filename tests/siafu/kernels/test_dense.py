@@ -54,7 +54,7 @@ def test_product_is_that_of_float64(isa, n, K, N):
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(("n", "K", "N"), [*SHAPES, (2500, 50, 20), (4900, 9, 3)])
+@pytest.mark.parametrize(("n", "K", "N"), [*SHAPES, (2500, 50, 20), (4900, 9, 3), (90, 530, 700)])
 def test_transposed_product_is_that_of_float64(isa, n, K, N):
     X, D = float_rows(n, K), float_rows(n, N, 1)
     expected, size = X.T.astype(np.float64) @ D, np.abs(X).T.astype(np.float64) @ np.abs(D)
