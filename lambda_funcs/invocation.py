@@ -15,7 +15,7 @@ from siafu.variables import of_worker
 
 TASK_ROOT = Path(__file__).resolve().parent.parent  # where siafu and lambda_funcs are imported from
 
-#: ``Invocation.error`` of the local pool if this machine has no files, processes or memory for another environment.
+#: ``Invocation.error`` of the local pool if this machine has no descriptors, processes or memory for one more.
 NO_ROOM = "LocalResourcesExhausted"
 
 
