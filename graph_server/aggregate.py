@@ -6,10 +6,9 @@
 
 Backward is the transpose: dH_u = Σ_{u→v} a_vu dZ_v, along the out-edges.
 
-No weight is stored per edge but those of the graph: a_vu = t_v w_uv s_u, so rows are multiplied by s when they
-are put into the table that is gathered from, and sums by t. The edges are those of the shard, as they lie on
-disk. A row's sum depends on the row alone, not on the range or on threads; nothing here has state that a call
-changes, so threads may call at once.
+Only the graph's own edge weights are stored: a_vu = t_v w_uv s_u, so rows are multiplied by s when they are written to
+the table, and sums by t. The edges are the shard's, as on disk. A row's sum depends on the row alone, not on the range
+or the number of threads. No call changes state, so several threads may call at once.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Gather:
     def __init__(
         self, shard: Shard, aggregation: Aggregation, *, backward: bool, dtype: npt.DTypeLike, threads: int = 1
     ):
-        """``dtype``: of sums and factors; ``threads``: that one call may use."""
+        """``dtype``: of sums and factors; ``threads``: for one call."""
         self.edges = shard.out_edges if backward else shard.in_edges
         self.threads = threads
         self.add_self = aggregation == "gcn"
@@ -54,8 +53,8 @@ class Gather:
                 self.target_scale = inverse[: len(shard.vertices)]
 
     def __call__(self, start: int, stop: int, table: Table, *, add: Array | None = None, factor: float = 1.0) -> Array:
-        """Rows ``start:stop`` of the product with the rows in ``table`` (inner
-        vertices, then ghosts; each times its s).
+        """Computes rows ``start:stop`` of the product with the rows in ``table`` (inner vertices, then ghosts; each
+        times its s).
 
         Sums are multiplied by ``factor``, then ``add`` [stop - start, F] is added. Result ``[stop - start, F]``.
         """
@@ -68,8 +67,8 @@ class Gather:
         )
 
     def sparse(self, base: SparseRows, only: Array | None = None) -> Rows:
-        """The same of sparse rows, without s: sparse if the result is sparse enough. ``only``: of these rows; None: of
-        all."""
+        """Computes the product with sparse rows, which are not yet times s. The result is sparse if few enough of its
+        values are not zero (``SPARSE_BELOW``). ``only``: the rows to compute; None: all."""
         block = self._matrix(base)
         block = block if only is None else block[only]
         product = csr.multiply_both(block.indptr, block.indices, block.data, base)
@@ -77,7 +76,7 @@ class Gather:
         return product if is_sparse else np.asarray(product.dense())
 
     def _matrix(self, base: SparseRows) -> Any:
-        """The matrix that the class stands for, with a value per edge: CSR ``[inner, inner + ghosts]``."""
+        """Returns the aggregation as a matrix with a value per edge: CSR ``[inner, inner + ghosts]``."""
         import scipy.sparse as sp  # a tenth of a second that a run on dense features does without
 
         indptr, column = np.asarray(self.edges.indptr), np.asarray(self.edges.indices)
@@ -102,7 +101,7 @@ class Gather:
 def edges_between(
     shard: Shard, interval_of_column: Array, ranges: list[tuple[int, int]], *, backward: bool
 ) -> list[tuple[Array, Array]]:
-    """For each range of rows, the intervals that edges reach it from, ascending, and how many edges each: int64.
+    """Returns for each range of rows the intervals that its edges come from, ascending, and the edges of each: int64.
 
     interval_of_column: global interval number of every inner vertex and ghost of the direction.
     """

@@ -1,7 +1,7 @@
-"""Published rows of one slot: those of a partition's own vertices and of its ghosts, and each row's age.
+"""Published rows of one slot: those of a partition's own vertices and of its ghosts, and the age of each interval's.
 
-Asynchronous gathers read rows that have not been replaced in this epoch yet: they are those of an epoch before, as in
-Dorylus (docs/adr/0003 has what else was tried).
+An asynchronous gather reads rows of an earlier epoch where those of this epoch have not arrived yet, as in Dorylus
+(docs/adr/0003 compares alternatives).
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ class Store(Protocol):
 
     @property
     def travelling(self) -> tuple[int, np.dtype[Any]]:
-        """Columns and dtype of rows on their way to a peer."""
+        """The number of columns and the dtype of rows sent to a peer."""
 
     def write(self, place: Index, *columns: Array, scale: Array | None = None) -> None:
-        """Rows as a model gives them, each times its scale. ``columns``: of these rows, in one array or in several
-        side by side, as far as the store keeps them apart: they need not be joined first."""
+        """Writes a model's rows, each times its scale. ``columns``: the rows as one array, or as several arrays side by
+        side where the store keeps those columns apart, so that they need not be joined first."""
 
     def read(self, place: Index) -> Array:
-        """Rows as they were written, in float32 or float64: a copy."""
+        """Returns a copy of the rows as they were written, in float32 or float64."""
 
     def cut(self, place: Index) -> Array:
-        """Rows as they travel: as they are stored, so that a peer reads the very same."""
+        """Returns the rows to send to a peer, in the stored precision, so that the peer reads the same bits."""
 
     def paste(self, place: Index, rows: Array) -> None:
-        """Rows that a peer has cut."""
+        """Writes rows that a peer has ``cut``."""
 
 
 class TableStore:
-    """Rows that are gathered by a weighted sum. ``threads``: that one write may use; ``edges``: of ``Table``."""
+    """Rows that are gathered by a weighted sum. ``threads``: for one write; ``edges``: passed to ``Table``."""
 
     def __init__(self, num_rows: int, width: int, storage: str, threads: int = 1, edges: float = 0.0):
         self.table, self.storage, self.threads = Table(num_rows, width, storage, edges=edges), storage, threads
@@ -67,12 +67,12 @@ class TableStore:
 
 
 class PublishedSlot:
-    """The rows of one slot, of inner vertices and ghosts. Rows of an interval stand where ``places[interval]`` says.
+    """The rows of one slot, of inner vertices and ghosts. ``places[interval]``: the positions of an interval's rows.
 
-    They are kept as Gather wants them: each times its factor of ``scale`` (Gather's s), in the operator's store.
+    Rows are stored ready for Gather: each times its factor of ``scale`` (Gather's s), in the operator's store.
 
-    Nobody reads rows while they are replaced (docs/adr/0033): whoever computes with them asks ``may_read`` or
-    ``may_write`` before, and says ``hold_read`` or ``hold_write`` for as long as it takes.
+    Rows must not be read while they are replaced (docs/adr/0033): a computation asks ``may_read`` or ``may_write``
+    before it begins, and calls ``hold_read`` or ``hold_write`` at its begin and its end.
     """
 
     def __init__(self, store: Store, places: dict[int, Index], scale: Array | None = None):
@@ -85,17 +85,17 @@ class PublishedSlot:
 
     @property
     def rows(self) -> Array:
-        """What is in the store, in float32 or float64: a copy."""
+        """A copy of all rows in the store, in float32 or float64."""
         return self.store.read(slice(None))
 
     def write(self, interval: int, epoch: int, *columns: Array) -> None:
-        """Puts an interval's rows in, in the order of its places; ``columns``: as ``Store.write`` has them."""
+        """Writes an interval's rows, in the order of its places. ``columns``: as in ``Store.write``."""
         place = self.places[interval]
         self.store.write(place, *columns, scale=None if self.scale is None else self.scale[place])
         self.epoch_of[interval] = max(epoch, self.epoch_of[interval])
 
     def paste(self, interval: int, epoch: int, rows: Array) -> None:
-        """Puts rows in that a peer has cut for us: they are scaled already."""
+        """Writes rows that a peer has cut for us, and scaled."""
         self.store.paste(self.places[interval], rows)
         self.epoch_of[interval] = max(epoch, self.epoch_of[interval])
 
@@ -108,14 +108,14 @@ class PublishedSlot:
         return not self._readers[interval]
 
     def hold_read(self, intervals: Array, by: Literal[1, -1]) -> None:
-        """A computation reads rows of these intervals from now on; -1: no more."""
+        """Records that a computation begins (1) or ends (-1) to read rows of these intervals."""
         self._readers[intervals] += by
 
     def hold_write(self, interval: int, by: Literal[1, -1]) -> None:
-        """A computation writes rows of the interval from now on; -1: no more."""
+        """Records that a computation begins (1) or ends (-1) to write rows of the interval."""
         self._writers[interval] += by
 
     def oldest(self, intervals: Array, epoch: int, first: int) -> int:
-        """By how many epochs the oldest rows of these intervals trail ``epoch``; 0 if none does. Rows that nobody has
-        written yet are of the epoch before ``first``, which is beyond 0 in a run that goes on."""
+        """Returns how many epochs the oldest rows of these intervals are behind ``epoch``; 0 if none is. Rows never
+        written count as of the epoch before ``first``, the run's first epoch: above 0 in a resumed run."""
         return max(0, epoch - max(int(self.epoch_of[intervals].min(initial=epoch)), first - 1))

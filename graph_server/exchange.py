@@ -1,8 +1,8 @@
 """The plan of Scatter: which rows of each interval go to which peer, and where rows of peers are stored here.
 
-Both ends derive it once, before the first epoch: the owner of a vertex knows from its shard which peers have an edge
-with it, and tells them (``GhostMap``) in which order the rows of each interval will come. So a published row travels
-once to each server that needs it, and no id ever travels with it.
+Both ends derive the plan once, before the first epoch. The owner of a vertex knows from its shard which peers have an
+edge with it, and tells them (``GhostMap``) the order of each interval's rows. So a published row is sent once to each
+server that needs it, and without an id.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from siafu.shards import Shard
 from siafu.sparse import Array, Edges
 
 Bounds = list[tuple[int, int]]
-#: Edges that are looked at together: a partition may have more than there is memory for a second copy of. Some 30 bytes
-#: each while they are.
+#: Edges per block: a second copy of all edges of a partition may not fit into memory. About 30 bytes each meanwhile.
 EDGES_AT_ONCE = 1 << 20
 
 
@@ -29,10 +28,10 @@ def bounds_of(num_rows: int, num_intervals: int) -> Bounds:
 
 
 def needed_rows(shard: Shard, bounds: Bounds, *, backward: bool, read: Array | None = None) -> dict[int, list[Array]]:
-    """Peer -> for each interval the rows (int64, ascending, counted from the interval's first) that the peer gathers.
+    """Returns peer -> for each interval the rows that the peer gathers: int64, ascending, relative to the interval.
 
-    Forward a peer gathers the source of an edge into it; backward, the target of an edge out of it. ``read``: bool, of
-    the ghosts at the other ends of our edges: those for which alone the peer gathers.
+    Forward a peer gathers the source of an edge into it; backward, the target of an edge out of it. ``read``: bool, by
+    ghost at the other ends of our edges: peers gather for these alone.
     """
     edges, owner = (shard.in_edges, shard.ghosts_in_owner) if backward else (shard.out_edges, shard.ghosts_out_owner)
     num_inner, owner_of = len(shard.vertices), np.asarray(owner)
@@ -51,9 +50,10 @@ def needed_rows(shard: Shard, bounds: Bounds, *, backward: bool, read: Array | N
 
 
 def ghosts_read(shard: Shard, *, backward: bool, rows: Array | None = None) -> Array:
-    """Bool, of the direction's ghosts: which a gather reads. ``rows``: bool ``[n]``, those for which alone it gathers.
+    """Returns bool, by ghost of the direction: whether a gather reads it. ``rows``: bool ``[n]``, the only rows that
+    gather; None: all do.
 
-    Forward it reads the source of an edge into us; backward, the target of an edge out of us.
+    Forward a gather reads the source of an edge into us; backward, the target of an edge out of us.
     """
     edges, ghosts = (shard.out_edges, shard.ghosts_out) if backward else (shard.in_edges, shard.ghosts_in)
     found = np.zeros(len(ghosts), np.bool_)
@@ -63,7 +63,7 @@ def ghosts_read(shard: Shard, *, backward: bool, rows: Array | None = None) -> A
 
 
 def _crossing_edges(edges: Edges, num_inner: int) -> Iterator[tuple[Array, Array]]:
-    """Of the edges that a ghost is an end of: the row, and the ghost's number. In blocks."""
+    """Yields, in blocks, the edges between an inner vertex and a ghost: (rows, ghosts' numbers)."""
     indptr = np.asarray(edges.indptr)
     for first in range(0, len(edges.indices), EDGES_AT_ONCE):
         column = np.asarray(edges.indices[first : first + EDGES_AT_ONCE])
@@ -72,7 +72,7 @@ def _crossing_edges(edges: Edges, num_inner: int) -> Iterator[tuple[Array, Array
 
 
 class GhostPlaces:
-    """Where the rows of every interval stand in a base array of inner vertices followed by ghosts, in one direction."""
+    """The positions of every interval's rows in a base array of inner vertices followed by ghosts, in one direction."""
 
     def __init__(self, shard: Shard, first_interval: int, bounds: Bounds, *, backward: bool):
         self._ghosts = np.asarray(shard.ghosts_out if backward else shard.ghosts_in)
@@ -84,8 +84,8 @@ class GhostPlaces:
         }
 
     def add(self, peer: int, interval: int, vertices: Array) -> None:
-        """The rows of a peer's interval will be those of these vertices. RemoteProtocolError if one is no ghost of
-        its, or the interval not its own."""
+        """Records that the rows of a peer's interval will be those of these vertices. Raises: RemoteProtocolError if
+        one is not a ghost of the peer's here, or the interval is not the peer's."""
         if interval // self._per_server != peer:
             raise RemoteProtocolError(f"graph_server {peer}: interval {interval} is not its own")
         first, last = np.searchsorted(self._owner, [peer, peer + 1])
@@ -97,7 +97,8 @@ class GhostPlaces:
             self.places[interval] = self._num_inner + first + found
 
     def interval_of_row(self) -> Array:
-        """Global interval number of every row of the base array. RemoteProtocolError if a ghost has no interval."""
+        """Returns the global interval number of every row of the base array. Raises: RemoteProtocolError if a ghost has
+        no interval."""
         interval = np.full(self._num_inner + len(self._ghosts), -1, np.int64)
         for number, place in self.places.items():
             interval[place] = number

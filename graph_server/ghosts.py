@@ -1,11 +1,10 @@
 """Exchanges of servers before the first epoch: which rows each will send, and the features of ghosts.
 
 1. Every server tells each peer which rows of which interval it will send, in both directions (``GhostMap``).
-2. With all maps in, each knows where every published row will stand, and how its
-   intervals hang together (``Crossing``). Maps are of all edges; a Scatter sends the rows that are read along its
-   lane's (``Travelling``).
-3. Every server sends those peers that want them the features of the vertices that they gather (``ConstantRows``): layer
-   0 needs them once, unless its aggregate is there from an earlier run.
+2. Once all maps are in, a server knows the place of every published row, and the edges between intervals
+   (``Crossing``). Maps cover all edges; a Scatter sends the rows that are read along its lane's edges (``Travelling``).
+3. A server sends features of the vertices that a peer gathers to each peer that wants them (``ConstantRows``). Layer 0
+   needs them once, unless its aggregate is kept from an earlier run.
 """
 
 from __future__ import annotations
@@ -29,23 +28,25 @@ from siafu.wire import ConstantRows, GhostMap
 
 
 def counts(lane: Lane, split: Array) -> Array:
-    """Bool, of vertices with these roles: those whose outputs the lane wants. They train, or they are judged."""
+    """Returns bool, by vertex: whether its output counts in the lane. Training vertices count in training, vertices of
+    any split in an evaluation."""
     return np.asarray(split == TRAIN if lane is Lane.TRAIN else split != NONE)
 
 
 @dataclass(frozen=True)
 class Travelling:
-    """Of a Scatter's rows, those that travel."""
+    """The rows of a Scatter that are sent to peers, and received from them."""
 
-    #: Interval, own or a peer's -> where its rows stand in a base array of inner vertices followed by ghosts; of a
-    #: peer's, those that we read, maybe none.
+    #: Interval, own or a peer's -> positions of its rows in a base array of inner vertices followed by ghosts. For a
+    #: peer's interval: only of the rows that we read, possibly none.
     places: dict[int, slice | Array]
-    needed: dict[int, list[Array]]  # those that peers read, as ``needed_rows``
+    needed: dict[int, list[Array]]  # peer -> by interval: the rows that it reads, as in ``needed_rows``
     bounds: Bounds
 
 
 class Ghosts:
-    """Keys of the tables: ``False`` forward, ``True`` backward."""
+    """The ghosts of one partition: which rows servers exchange, and their places. Tables have the keys ``False``
+    (forward) and ``True`` (backward)."""
 
     def __init__(self, shard: Shard, intervals: list[int], bounds: Bounds, split: Array, *, wants_features: bool):
         """``split``: uint8 ``[n]``, the vertices' roles."""
@@ -104,16 +105,15 @@ class Ghosts:
     # --- 2 ------------------------------------------------------------------------------------------------------------
 
     def counts(self, lane: Lane) -> Array:
-        """Bool ``[n + g]``, of inner vertices and of the ghosts backwards: those that count, once all maps are in."""
+        """Returns bool ``[n + g]``, for inner vertices and backward ghosts: whether each counts. Needs all maps."""
         return counts(lane, np.append(self.split, self._roles))
 
     def map_reads(self, lane: Lane, step: Step, along: Shard, seen: LaneView) -> dict[int, slice | Array]:
-        """All maps are in: which rows that the Scatter ``step`` publishes does the lane read, where it gathers along
-        these edges, of the vertices ``seen``? Both ends of an edge find the same, so that nothing more is
-        told. Returns ``Travelling.places``.
+        """Finds the rows of the Scatter ``step`` that the lane reads, if it gathers along the edges ``along`` of the
+        vertices ``seen``. Returns ``Travelling.places``. Needs all maps.
 
-        Of the loss: forward the rows with an edge into a vertex that counts; backward, where others are zero, such
-        vertices' own.
+        Both ends of an edge find the same rows, so that no further message is needed. Steps of the loss read, forward,
+        rows with an edge into a vertex that counts; backward, rows of vertices that count, since all others are zero.
         """
         key = _key(lane, step)
         if key not in self._travelling:
@@ -129,7 +129,7 @@ class Ghosts:
         if step.of_loss and not backward:
             read = ghosts_read(along, backward=False, rows=own)
             needed = needed_rows(along, bounds, backward=False, read=ghosts)
-        elif along is self.shard:  # the loss's backward: nobody need look at the edges again
+        elif along is self.shard:  # the loss's backward: the edges need not be read again
             read, needed = ghosts, self.needed[True]
         else:
             read = ghosts_read(along, backward=backward)
@@ -149,15 +149,16 @@ class Ghosts:
         return Travelling(mine, needed, bounds)
 
     def rows_for(self, peer: int, local: int, lane: Lane, step: Step) -> Array | None:
-        """Rows that the lane sees, those of a local interval, that the peer gets of a Scatter, maybe none; None: it has
-        none of the interval's vertices as ghosts."""
+        """Returns the rows of a local interval that a Scatter sends to the peer, possibly none, as row numbers of the
+        lane's view. None: none of the interval's vertices is a ghost of the peer."""
         if not len(self.needed[step.backward][peer][local]):
             return None
         found = self._travelling[_key(lane, step)]
         return np.asarray(found.bounds[local][0] + found.needed[peer][local])
 
     def crossing(self, *, backward: bool) -> tuple[Crossing, list[Array]]:
-        """The scheduler's view of the edges between intervals, and for each of ours the others that it gathers from."""
+        """Returns the scheduler's view of the edges between intervals, and for each of our intervals the others that it
+        gathers from."""
         interval_of = self._places[backward].interval_of_row()
         return _crossing(edges_between(self.shard, interval_of, self.bounds, backward=backward), self.intervals)
 
@@ -186,14 +187,14 @@ class Ghosts:
 
     @property
     def complete(self) -> bool:
-        """Whether the features of every ghost that are wanted are here."""
+        """Whether all maps are here, and the features of every ghost, if they are wanted."""
         wanted = len(self._places[False].places) - len(self.intervals) if self.wants_features else 0
         return self.mapped and len(self._features) >= wanted
 
     def take_features(self) -> Rows | None:
-        """Features of the ghosts ``[g, F]``, None if there is no ghost; what was received is let go.
+        """Returns the features of the ghosts ``[g, F]``, None if none were received; frees the received messages.
 
-        RemoteProtocolError if some do not belong to the ghosts of their interval.
+        Raises: RemoteProtocolError if the number of rows is not that of the interval's ghosts.
         """
         for interval, rows in self._features.items():
             place = self._places[False].places.get(interval)
@@ -210,12 +211,12 @@ class Ghosts:
 
 
 def _key(lane: Lane, step: Step) -> tuple[Lane, str, bool, bool]:
-    """Scatters of one key send the same rows."""
+    """Returns the key of a Scatter in ``Ghosts._travelling``: Scatters with the same key send the same rows."""
     return lane, step.operator, step.backward, step.of_loss
 
 
 def _crossing(between: list[tuple[Array, Array]], intervals: list[int]) -> tuple[Crossing, list[Array]]:
-    """``between``: of each of our intervals, as ``edges_between`` counts them."""
+    """Builds the results of ``Ghosts.crossing``. ``between``: one entry per local interval, from ``edges_between``."""
     row = np.repeat(np.arange(len(between)), [len(sources) for sources, _ in between])
     column, count = (np.concatenate(parts) for parts in zip(*between, strict=True))
     other = column != np.asarray(intervals)[row]

@@ -19,7 +19,7 @@ from siafu.wire import Subset
 #: Marks of steps that compute on some rows of each interval alone.
 Mark = Literal["feeds_loss", "judged"]
 MARKS: tuple[Mark, ...] = ("feeds_loss", "judged")
-#: Workers keep constants by these names, whichever lane they are of.
+#: Names of subsets of rows. Workers keep constants by these names alone, without the lane.
 _SUBSETS: Mapping[tuple[Lane, Mark], Subset] = {
     (Lane.TRAIN, "feeds_loss"): "feeding",
     (Lane.EVAL, "feeds_loss"): "feeding judged",
@@ -28,7 +28,7 @@ _SUBSETS: Mapping[tuple[Lane, Mark], Subset] = {
 
 
 class IntervalRows:
-    """Of ``intervals``, by their numbers in the run."""
+    """The rows of ``intervals``, which are given by their numbers in the run."""
 
     def __init__(self, intervals: Sequence[int]):
         self._first = intervals[0]
@@ -40,12 +40,13 @@ class IntervalRows:
         self._slots: dict[tuple[Lane, int], dict[str, TaskRows]] = {(x, i): {} for x in Lane for i in intervals}
 
     def fixed(self, task: TaskId) -> dict[str, Rows]:
-        """What never changes of the task's interval."""
+        """Returns the constant rows of the task's interval, by slot."""
         return self.constants[task.lane][task.interval - self._first]
 
     def choose(self, lane: Lane, mark: Mark, which: Array, bounds: Sequence[tuple[int, int]], program: Program) -> None:
-        """Steps with this mark compute on the rows ``which``, bool ``[n]``. Their constants are cut out once, and held
-        beside those of all rows: nothing is chosen where so many rows are not worth a copy."""
+        """Restricts the steps with this mark to the rows ``which``, bool ``[n]``. The constants of these rows are
+        copied once, beside those of all rows. Changes nothing if no marked step reads a slot, or if the rows are too
+        many for a copy to pay (``views.few``)."""
         read = {slot for step in program.steps if getattr(step, mark) for slot in step.reads}
         if not read or not views.few(which):
             return
@@ -55,14 +56,14 @@ class IntervalRows:
             kept.append((mine, chosen(mine, {s: rows for s, rows in constants.items() if s in read})))
 
     def subset(self, lane: Lane, step: Step) -> Subset:
-        """On which rows of each interval the step computes; "": on all of the partition's."""
+        """Returns the subset of each interval's rows that the step computes on; "": all rows of the partition."""
         for mark in MARKS:
             if getattr(step, mark) and (name := _SUBSETS[lane, mark]) in self._chosen:
                 return name
         return _SUBSETS[lane, "feeds_loss"] if lane in self.narrow else ""
 
     def read_by(self, task: TaskId, step: Step) -> dict[str, TaskRows]:
-        """What a tensor step reads, of the rows that it computes on."""
+        """Returns the slots that a tensor step reads, restricted to the rows that it computes on."""
         held = self.of(task)
         chosen_of = self._chosen.get(self.subset(task.lane, step))
         if chosen_of is None:
@@ -72,14 +73,14 @@ class IntervalRows:
         return {**chosen(which, {slot: held[slot] for slot in step.reads if slot not in mine}), **mine}
 
     def of(self, task: TaskId) -> dict[str, TaskRows]:
-        """Everything that the task's interval holds now."""
+        """Returns all slots that the task's interval holds now."""
         return {**self.fixed(task), **self._slots[task.lane, task.interval]}
 
     def written(self, task: TaskId, slot: str) -> Array:
         return np.asarray(self._slots[task.lane, task.interval][slot])
 
     def put(self, task: TaskId, step: Step, made: Mapping[str, Any]) -> None:
-        """Takes the slots that a step has written, or added to: where it computed on some rows, zero in all others."""
+        """Stores the slots that a step has written, or adds to them. Rows that the step left out become zero."""
         slots = self._slots[task.lane, task.interval]
         if chosen_of := self._chosen.get(self.subset(task.lane, step)):
             made = among_all(made, chosen_of[task.interval - self._first][0])
@@ -87,7 +88,7 @@ class IntervalRows:
             slots[name] = np.asarray(slots[name]) + rows if name in step.adds else rows
 
     def drop_read(self, task: TaskId, program: Program) -> None:
-        """Slots that nobody reads after this step go."""
+        """Drops the slots that no step reads after this one."""
         slots = self._slots[task.lane, task.interval]
         for slot in [slot for slot in slots if program.last_reader[slot] <= task.pc]:
             del slots[slot]
@@ -102,10 +103,10 @@ def constants_of(
     of_features: Mapping[Lane, str],
     storage: str,
 ) -> dict[Lane, list[dict[str, Rows]]]:
-    """What any program reads of a shard and never changes, cut into intervals, for the lanes that are ``seen``.
+    """Returns the constant rows of a shard that programs read: for each lane in ``seen``, by interval and slot.
 
-    aggregates: layer 0's, of the rows that each sees, ``[n, F]``; of_features: their slots, in the lanes that have one.
-    storage: dtype of rows that are gathered.
+    aggregates: layer 0's, by lane, of the rows that the lane sees, ``[n, F]``; of_features: lane -> the slot of its
+    aggregate, for lanes that have one. storage: dtype of rows that are gathered.
     """
     H: Rows = shard.features
     if isinstance(H, np.ndarray) and H.dtype == np.float32 and storage == "bfloat16":

@@ -1,7 +1,8 @@
 """A lane's view of a partition: the vertices that it computes with, their intervals, and the edges between them.
 
-Most lanes see all vertices. Where training is inductive, or a program is of the loss alone (``Program.of_loss``) and
-few rows feed it, a lane holds those rows alone, side by side: no row of zeros is packed or summed (docs/adr/0043).
+Most lanes see all vertices. A lane sees fewer if training is inductive, or if all its steps serve the loss
+(``Program.of_loss``) and few rows feed it. It then holds these rows alone, without gaps: rows of zeros are neither
+packed nor summed (docs/adr/0043).
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from siafu.sparse import Array, Rows
 
 @dataclass(frozen=True)
 class LaneView:
-    shard: Shard  # of these vertices; of some alone, without features
+    shard: Shard  # restricted to these vertices; without features if they are not all
     bounds: Bounds  # rows of each interval
     rows: Array | None = None  # int64, ascending: which of the partition's vertices these are; None: all
 
     def among(self, keep: Array) -> LaneView:
-        """What is seen of the vertices for which ``keep``, bool ``[n]``, says so."""
+        """Returns the view of the vertices where ``keep``, bool ``[n]``, is true."""
         before = np.append(0, np.cumsum(keep))  # by row: how many of them stand before it
         bounds = [(int(before[start]), int(before[stop])) for start, stop in self.bounds]
         kept = np.flatnonzero(keep)
@@ -31,5 +32,5 @@ class LaneView:
         return LaneView(views.among(self.shard, keep), bounds, rows)
 
     def take(self, values: Rows) -> Rows:
-        """Of values of all the partition's vertices ``[n, ...]``, theirs."""
+        """Takes the values of this view's vertices out of those of all the partition's, ``[n, ...]``."""
         return values if self.rows is None else ops.take(values, self.rows)

@@ -1,8 +1,7 @@
 """Gather of layer 0. Features never change, so it is computed once and kept with the shards for later runs.
 
-Dense features are gathered a block of columns at a time, so that no second copy of all of them is
-ever made: on reddit-small they are 561 MB. The result goes straight into a file that is mapped where
-one can be kept, else into memory.
+Dense features are gathered a block of columns at a time, so that no second copy of all of them is ever made: on
+reddit-small they are 561 MB. The result is written to a mapped file, or to memory if no file can be kept.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from siafu.verified import Verified, checksum, compare
 
 logger = logging.getLogger(__name__)
 
-#: Of how an aggregate is made and kept, beside the compiled kernels' part in it: raised when its bits change.
+#: Version of the aggregate's computation and format, apart from the compiled kernels': raised when its bits change.
 VERSION = 1
 
-#: Of the table that a block of columns is gathered from, and the narrowest block: a row of it fills cache lines.
+#: Size of the table that a block of columns is gathered from; the narrowest block: each row of it fills cache lines.
 BLOCK_BYTES, MIN_COLUMNS = 256 << 20, 64
 #: A draft that nobody has written to for so long is left over from a run that was killed.
 ABANDONED_S = 3600.0
@@ -52,11 +51,11 @@ CONVERTED_BYTES = 16 << 20
 class Kept:
     """The file in which a partition's aggregate is kept from run to run: ``aggregate-KEY-MADE-CRC.npy``.
 
-    KEY stands for what it is of, MADE for what made it, CRC is the checksum of the file: all that a reader must know is
-    in the name, which the file gets last. Another CRC or MADE, and it is made again.
+    KEY identifies the inputs (graph, aggregation, dtype, instruction set), MADE the code version, CRC is the checksum
+    of the file. The file is renamed to this name once it is complete. A different MADE or CRC makes the aggregate anew.
     """
 
-    folder: Path | None  # None: it is not kept
+    folder: Path | None  # None: the aggregate is not kept
     against: str  # digest of the prepared graph
     key: str
     shape: tuple[int, int]
@@ -66,13 +65,14 @@ class Kept:
     def of(
         cls, folder: Path | None, digest: str, name: str, shape: tuple[int, int], dtype: np.dtype[np.generic]
     ) -> Kept:
-        """``folder``: the partition's; ``digest``: of the prepared graph, so that other shards never find it."""
+        """Makes the description of the file. ``folder``: the partition's; ``digest``: of the prepared graph, so that
+        other shards never find the file; ``name``: of the aggregation."""
         # Instruction sets round differently: machines that share shards each keep their own.
         key = hashlib.sha256(f"{digest} {name} {dtype.str} {kernels.ISA}".encode()).hexdigest()[:16]
         return cls(folder, digest, key, shape, dtype)
 
     def load(self) -> Array | None:
-        """The aggregate of an earlier run, mapped; None if there is none, or none that is as it was made."""
+        """Returns the aggregate of an earlier run, mapped; None if there is none, or none that is intact."""
         for file in self._files():
             try:
                 return self._opened(file)
@@ -82,7 +82,8 @@ class Kept:
         return None
 
     def _opened(self, file: Path) -> Array:
-        """Its rows, mapped. Raises: DatasetError naming it if it is not what its name and we say."""
+        """Returns the file's rows, mapped. Raises: DatasetError naming the file if it cannot be read, or has another
+        version, shape, dtype or checksum."""
         said = AGGREGATE.fullmatch(file.name)
         if said is None or said["made"] != _made():
             raise DatasetError(f"{file}: made by another version of siafu")
@@ -97,11 +98,12 @@ class Kept:
         return rows
 
     def _files(self) -> list[Path]:
-        """Those of this key."""
+        """Returns the aggregates of this key in the folder, sorted."""
         return [] if self.folder is None else sorted(self.folder.glob(f"aggregate-{self.key}-*"))
 
     def begin(self) -> tuple[Array, Path | None]:
-        """Room for the aggregate: a mapped file, whose blocks are there already, and its name; or memory, and None."""
+        """Makes room for the aggregate. Returns a mapped file, with its disk blocks allocated, and the file's path; or
+        an array in memory, and None."""
         if self.folder is not None:
             self._forget_drafts()
             draft = self.folder / f".aggregate-{self.key}.{uuid.uuid4().hex}"
@@ -116,7 +118,7 @@ class Kept:
         return np.empty(self.shape, self.dtype), None
 
     def finish(self, rows: Array, draft: Path | None) -> Array:
-        """Gives the file its name, now that it is whole and on the disk; the rows, read-only."""
+        """Flushes the complete file to the disk and gives it its final name. Returns the rows, read-only."""
         if draft is not None:
             assert self.folder is not None
             try:
@@ -139,7 +141,7 @@ class Kept:
         return rows
 
     def _forget_drafts(self) -> None:
-        """Those of runs that were killed while they made theirs."""
+        """Deletes drafts left by runs that were killed: those untouched for ``ABANDONED_S``."""
         assert self.folder is not None
         for draft in self.folder.glob(f".aggregate-{self.key}.*"):
             with contextlib.suppress(OSError):
@@ -148,12 +150,13 @@ class Kept:
 
 
 def _made() -> str:
-    """What an aggregate is made by, in 8 digits: this file's version, and the kernels'."""
+    """Returns the code version of an aggregate, 8 hex digits of a hash of ``VERSION`` and the kernels' version."""
     return hashlib.sha256(f"{VERSION} {kernels.VERSION}".encode()).hexdigest()[:8]
 
 
 def remove(draft: Path | None) -> None:
-    """A read-only file system says so even of a file that is not there."""
+    """Deletes the file if it exists. Ignores all OSErrors: a read-only file system raises one even for a missing
+    file."""
     if draft is not None:
         with contextlib.suppress(OSError):
             draft.unlink()
@@ -174,10 +177,10 @@ def aggregates(
     dtype: np.dtype[np.generic],
     known: Rows | None = None,
 ) -> dict[Lane, Rows]:
-    """Of the lanes that have one, of what each sees (``seen``); ``known``: that of all rows, of an earlier run.
+    """Computes layer 0's aggregate for each lane, of the rows that the lane sees (``seen``).
 
-    Where lanes look along the same edges, one is made for them. Bags of words that a single lane gathers are not kept:
-    of these only the rows that it sees are made.
+    ``known``: the aggregate of all rows from an earlier run, if any. Lanes that gather along the same edges share one.
+    Sparse aggregates are not kept; if a single lane gathers them, only the rows that it sees are computed.
     """
     made: dict[Lane, Rows] = {}
     for lane in lanes:
@@ -203,15 +206,16 @@ def aggregate(
     rows_of: Array | None = None,
     only: Array | None = None,
 ) -> Rows:
-    """A X for features X of inner vertices ``[n, F]`` and of ghosts ``[g, F]``; computed
-    in ``dtype``, stored in ``kept``'s. ``rows_of``: the inner vertices that ``gather`` is of; None: all.
+    """Computes A X for features X of inner vertices ``[n, F]`` and of ghosts ``[g, F]``, in ``dtype``, and stores it in
+    ``kept.dtype``. ``rows_of``: the inner vertices that ``gather`` covers; None: all.
 
-    Sparse features give sparse rows if they stay sparse, and are not kept; ``only``: these rows of theirs, if any.
+    Sparse features give sparse rows if the result is sparse enough, and these are not kept. ``only``: the rows of the
+    sparse result to compute; None: all.
     """
     if isinstance(features, SparseRows):
         features = features if rows_of is None else ops.take(features, rows_of)
         assert isinstance(features, SparseRows)
-        # Without ghosts the shard's own words, which are mapped: stacking would copy them.
+        # Without ghosts, use the shard's mapped features as they are: stacking would copy them.
         base: Rows = features.astype(dtype)
         base = base if ghosts is None else stack([base, ghosts.astype(dtype)])
         assert isinstance(base, SparseRows)
@@ -256,7 +260,7 @@ def _fill(
     scale: Array | None,
     dtype: np.dtype[np.generic],
 ) -> None:
-    """``chosen``: the rows of X that are put there; None: all."""
+    """Writes columns of X to the table from row ``offset`` on. ``chosen``: the rows of X to write; None: all."""
     assert isinstance(X, np.ndarray)
     for start, stop in _pieces(
         len(X) if chosen is None else len(chosen), (columns.stop - columns.start) * dtype.itemsize
@@ -268,8 +272,7 @@ def _fill(
 
 
 def _let_go(rows: Array) -> None:
-    """Pages of a mapped file that were read are ours no longer: they stay in the system's
-    cache, as long as there is room."""
+    """Releases the pages of a mapped file from this process. They stay in the system's cache while there is room."""
     mapping = getattr(rows, "_mmap", None)  # numpy.memmap keeps its mmap there, and gives no other way to it
     if mapping is not None:
         mapping.madvise(mmap.MADV_DONTNEED)

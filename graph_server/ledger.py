@@ -32,9 +32,12 @@ class Ledger:
         return self._entries[epoch]
 
     def close(self, epoch: int, usage: Callable[[], str]) -> list[Send]:
-        """The reports of an epoch whose intervals are all through; nothing if some are not. The coordinator's is the
-        first: a server that dies between the two leaves losses without weights, which the run takes from an earlier
-        version. Weights whose losses nobody knows would be of no use to it (``run_coordinator.states``)."""
+        """Returns the reports of an epoch once all its intervals are through; before that, none.
+
+        The coordinator's report comes first. If the server dies after it, the losses are known without the weights, and
+        the run continues from an earlier version. Weights with unknown losses would be useless
+        (``run_coordinator.states``).
+        """
         entry = self._entries[epoch]
         if entry.by_param_server.total() < len(self.intervals):
             return []

@@ -4,10 +4,10 @@ Messages, finished computations and the clock go in; messages to send, computati
 out (``Action``). No socket, no thread: ``graph_server.server`` carries the actions out, and tests/fleet.py runs whole
 fleets of these on one thread in any order of delivery.
 
-From an interval's point of view (GCN, layer l): the scheduler says that a step may run; **GA** is a computation of the
-pool; **AV** goes to the tensor backend with the slots it reads; **SC** puts the rows into our own published buffer and
-sends each peer those that it gathers; every arrival of such rows is an event that may let other intervals gather;
-**WU** tells the parameter server that the interval is through.
+From an interval's point of view (GCN, layer l): the scheduler says that a step may run. **GA** is a computation of the
+pool. **AV** goes to the tensor backend with the slots it reads. **SC** puts the rows into our own published buffer and
+sends each peer the rows that it gathers; their arrival is an event that may let other intervals gather. **WU** tells
+the parameter server that the interval is through.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Partition:
         kept: Kept | None = None,
         edge_types: EdgeTypes = "none",
     ):
-        """``kept``: where layer 0's aggregate is kept from run to run; ``edge_types``: what the shard's stand for."""
+        """``kept``: the file of layer 0's aggregate from run to run; ``edge_types``: the meaning of the shard's edge
+        types."""
         self.config, self.shard, self.model, self.backend = config, shard, model, backend
         self.index, self.dtype = shard.index, np.dtype(config.model.dtype)
         self.num_threads = num_threads
@@ -118,13 +119,13 @@ class Partition:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def greet(self, now: float) -> list[Action]:
-        """What to tell the peers once links to them stand."""
+        """Returns the first actions once the peers are dialled: messages with our ghost maps."""
         self.now = now  # a server that is alone computes before any message comes
         alone = self.shard.num_partitions == 1  # else the last peer's map completes ours, maybe before we greet
         return self._do([*self.ghosts.greet(), *(self._map() if alone else [])])
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
-        """A message. Raises RemoteProtocolError if it does not fit the run."""
+        """Handles a message. Raises: RemoteProtocolError if it does not fit the run."""
         self.now = now
         match message:
             case PublishedRows():
@@ -145,7 +146,7 @@ class Partition:
         return self._do(self.backend.handle(sender, message, now))
 
     def computed(self, done: Compute[_T], value: _T, now: float, seconds: float = 0.0) -> list[Action]:
-        """A pool thread has finished a computation, which took so long."""
+        """Handles the end of a computation, which took ``seconds`` and gave ``value``."""
         self.now = now
         self.pool.finished()
         if done.counted_as:
@@ -157,7 +158,7 @@ class Partition:
         return self._do([] if self._stopped else self.backend.tick(now))
 
     def perform(self, actions: list[Action]) -> list[Action]:
-        """Takes on what the backend wants done outside of the calls above; returns what is left for the shell."""
+        """Carries out actions of the backend that come outside of the calls above. Returns those left for the shell."""
         return self._do(actions)
 
     @property
@@ -172,8 +173,8 @@ class Partition:
         }
 
     def _do(self, actions: list[Action]) -> list[Action]:
-        """Carries out what concerns ourselves; returns what the shell must do.
-        Computations come out as threads are free."""
+        """Carries out the partition's own actions; returns those that the shell must carry out. A computation is
+        returned only when a thread is free for it."""
         outside: list[Action] = []
         todo = list(reversed(actions))
         while todo:
@@ -194,7 +195,7 @@ class Partition:
     # --- before the first epoch -------------------------------------------------------------------------------------
 
     def _map(self) -> list[Action]:
-        """Every peer has said which rows it will send: schedulers can be made."""
+        """Makes the schedulers, once every peer has said which rows it will send."""
         crossing = {}
         for backward in (False, True):
             crossing[backward], self._sources[backward] = self.ghosts.crossing(backward=backward)
@@ -229,7 +230,7 @@ class Partition:
                 self.arrivals.due += len(places) - len(self.intervals)
 
     def _ready(self) -> list[Action]:
-        """The features of every ghost that are wanted are here: layer 0 can be aggregated."""
+        """Queues the aggregation of layer 0, once all wanted features of ghosts are here."""
         operators, counts_of = self._operators, self.ghosts.counts
 
         def prepared() -> tuple[dict[Lane, list[dict[str, Rows]]], dict[Lane, OfLoss]]:
@@ -246,7 +247,8 @@ class Partition:
         return [Job((-1,), lambda: prepared, self._prepared)]
 
     def _prepared(self, made: tuple[dict[Lane, list[dict[str, Rows]]], dict[Lane, OfLoss]]) -> list[Action]:
-        """What never changes, by interval, and what marked gathers look along: with the buffers, that was all."""
+        """Takes the constant rows and the edges of the loss, and makes the buffers: the last preparation before the
+        first epoch."""
         self.rows.constants, of_loss = made
         self._aggregate = None
         for lane, found in of_loss.items():
@@ -267,7 +269,7 @@ class Partition:
     # --- epochs -----------------------------------------------------------------------------------------------------
 
     def _start(self, message: Start) -> list[Action]:
-        """From the run's first epoch, or from where it goes on."""
+        """Starts the run's first epoch, or resumes the run."""
         for lane, first in (Lane.TRAIN, message.epoch), (Lane.EVAL, message.judged + 1):
             if lane in self.schedulers and first:
                 self.schedulers[lane].handle(Begin(first))
@@ -278,10 +280,12 @@ class Partition:
         return self._open_epochs()
 
     def _open_epochs(self) -> list[Action]:
-        """Rule 2 of the scheduler. ``slowest`` is the number of optimiser steps that every parameter server has
-        taken: a step needs the gradients of every interval of every server, so nobody is in an earlier epoch. Rows
-        of an earlier one may still be on their way here, on another link: they are waited for, so that none is read
-        that is more than 1 + s epochs old."""
+        """Opens epochs by rule 2 of the scheduler.
+
+        ``slowest`` is the number of optimiser steps that every parameter server has taken. A step needs the gradients
+        of every interval of every server, so no interval is in an earlier epoch. Rows of an earlier epoch may still be
+        on their way, on another link; the server waits for them, so that no row read is more than 1 + s epochs old.
+        """
         if not self._started or self._stopped:
             return []
         if Lane.TRAIN not in self.lanes:
@@ -291,8 +295,7 @@ class Partition:
             slowest = min(slowest, self.arrivals.epochs)
         due = self.evaluated.after(self._judged)
         due = self.config.train.epochs if due is None else due
-        # Evaluation runs beside training, but no more than 1 + s epochs behind it, so
-        # that few versions are kept for it.
+        # Evaluation runs beside training, but at most 1 + s epochs behind it, so that few versions are kept for it.
         ahead = 1 + self.config.train.staleness if self.config.overlaps else 0
         actions = self._step(Lane.TRAIN, Opened(min(slowest + self.config.train.staleness, due + ahead), slowest))
         if slowest > due:
@@ -325,7 +328,7 @@ class Partition:
         return self._apply(task, step)
 
     def _done(self, task: TaskId) -> list[Action]:
-        """A step has finished: slots that nobody reads any more go, and the scheduler says what is next."""
+        """Ends a step: drops slots that no later step reads, and asks the scheduler for the next tasks."""
         program, write = self.programs[task.lane], self.config.run.write
         kept: list[Action] = []
         if task.lane is Lane.EVAL and write in program[task.pc].writes:
@@ -336,8 +339,8 @@ class Partition:
         return [*kept, *self._step(task.lane, StepDone(task))]
 
     def _note(self, event: str, task: TaskId, **more: float) -> None:
-        """start: it may run; begin: a thread has taken it up; answered: its result is in;
-        done: so is all that it leads to."""
+        """Adds an event to the trace, if there is one. start: the step may run; begin: a thread has taken it; answered:
+        a tensor task's result is in; done: the step has finished."""
         if self.trace is not None:
             step = self.programs[task.lane][task.pc]
             self.trace.append(
@@ -355,12 +358,12 @@ class Partition:
             )
 
     def _bounds(self, task: TaskId) -> tuple[int, int]:
-        """The interval's rows, of those that its lane sees."""
+        """Returns the range of the interval's rows in its lane's view."""
         return self._operators.seen[task.lane].bounds[task.interval - self.intervals[0]]
 
     def _priority(self, task: TaskId) -> Priority:
-        """The oldest epoch first, training before the evaluation of its last weights, then the shallowest step: what
-        runs last has the freshest neighbours."""
+        """Returns the task's priority: the oldest epoch first, training before the evaluation of its last weights, then
+        the shallowest step, because later tasks read fresher rows of neighbours."""
         evaluates = task.lane is Lane.EVAL
         return task.epoch + evaluates, int(evaluates), task.pc, task.interval
 
@@ -372,7 +375,7 @@ class Partition:
         leads_to: TaskId | None = None,
         may_begin: Callable[[], bool] | None = None,
     ) -> Job[_T]:
-        """What a task computes here."""
+        """Makes the computation of a graph task, with its priority and the total that its seconds go to."""
         counted_as = name_of(task.lane, self.programs[task.lane][task.pc].kind)
         like = task.lane, task.pc, task.interval
         return Job(self._priority(task), begin, then, leads_to, counted_as, may_begin, like)
@@ -400,17 +403,17 @@ class Partition:
         return [self._job(task, begin, then, self._tensor_task_after(task), lambda: slot.may_read(reads))]
 
     def _intervals_read(self, task: TaskId, step: Step) -> Array:
-        """Whose rows the task gathers: those of others, and its interval's own."""
+        """Returns the intervals whose rows the task gathers, its own included."""
         return np.append(self._sources[step.backward][task.interval - self.intervals[0]], task.interval)
 
     def _begin_read(self, task: TaskId, step: Step, slot: PublishedSlot, reads: Array) -> None:
-        """A computation reads rows of these intervals from now on."""
+        """Records that the task's computation begins to read rows of these intervals."""
         self._note("begin", task)
         slot.hold_read(reads, 1)
         self._note_staleness(task, step, slot)
 
     def _tensor_task_after(self, task: TaskId) -> TaskId | None:
-        """The next step of the interval, if it is one."""
+        """Returns the interval's next step if it is a tensor task, else None."""
         program, pc = self.programs[task.lane], task.pc + 1
         if pc == len(program) or program[pc].kind not in TENSOR_KINDS:
             return None
@@ -455,8 +458,8 @@ class Partition:
         return [self._job(task, begin, then, may_begin=lambda: slot.may_write(task.interval))]
 
     def _arrived(self, sender: Address, message: PublishedRows) -> list[Action]:
-        """Rows of a peer's interval. Raises RemoteProtocolError if they cannot be. Those that replace what a gather
-        reads are taken when it is through, as if they had come then."""
+        """Takes the rows of a peer's interval. Raises: RemoteProtocolError if they are not valid. Rows that would
+        replace rows that a gather is reading are held until it ends."""
         lane = Lane(message.lane)
         step = self.programs[lane][message.pc] if 0 <= message.pc < len(self.programs[lane]) else None
         slot = self.published.get((lane, str(step.publishes))) if step and step.publishes else None
@@ -477,7 +480,7 @@ class Partition:
         return self._take_rows(slot, message)
 
     def _take_held(self) -> list[Action]:
-        """Rows that were held, as far as they need be held no more, in the order in which they came."""
+        """Takes the held rows that no gather blocks any more, in the order in which they came."""
         held, self._held = self._held, []
         return [action for sender, message in held for action in self._arrived(sender, message)]
 
@@ -496,7 +499,7 @@ class Partition:
         return self._submit(task, step, self.rows.read_by(task, step))
 
     def _cut_edges(self, task: TaskId, step: Step, rows: dict[str, TaskRows]) -> list[Action]:
-        """AE, AE': of the rows that others published, the task gets what its edges need."""
+        """AE, AE': cuts out the published rows that the task's edges need, then submits the task."""
         start, stop = self._bounds(task)
         operator, slot = self._operators.of(task.lane, step), self.published[task.lane, str(step.gathers)]
         reads = self._intervals_read(task, step)
@@ -515,8 +518,8 @@ class Partition:
         constants = self.rows.fixed(task)
         servers = self.param_servers
         server = servers.use(task.interval) if task.lane is Lane.TRAIN else servers.first(task.interval)
-        # What a worker keeps has one name in both lanes, where both hold all rows: an aggregate along other edges is
-        # sent each time.
+        # If both lanes hold all rows, a constant has the same name on a worker in both. An aggregate along other edges
+        # would clash, so the evaluation's is sent each time.
         clashes = not self._operators.one_view and Lane.TRAIN not in self.rows.narrow
         differs = self.of_features.get(task.lane) if task.lane is Lane.EVAL and clashes else None
         fixed = tuple(slot for slot in step.reads if slot in constants and slot != differs)
@@ -541,7 +544,7 @@ class Partition:
         return self._done(task)
 
     def _count(self, task: TaskId, outputs: TaskRows) -> Action:
-        """The last step of an evaluation: compare with the labels, or with what the pairs are."""
+        """Makes the last step of an evaluation: compares outputs with the labels, or with the types of the pairs."""
         start, stop = self._bounds(task)
         pairs = self._operators.made.get((Lane.EVAL, "pairs", False))
         pairs = pairs if isinstance(pairs, Pairs) else None
@@ -563,8 +566,8 @@ class Partition:
 
 
 def _gathers_of_features(programs: Mapping[Lane, Program]) -> dict[Lane, str]:
-    """The slots of layer 0's aggregates: some models, and evaluations of bags of words, transform features before they
-    gather."""
+    """Returns lane -> the slot of layer 0's aggregate, for lanes that have one: some models, and evaluations of bags of
+    words, transform features before they gather."""
     return {
         lane: step.writes[0]
         for lane, program in programs.items()

@@ -11,7 +11,7 @@ from siafu.tasks import TaskId
 
 
 class Pool:
-    """Of ``num_threads`` threads, which the shell has."""
+    """The queue for ``num_threads`` threads, which belong to the shell."""
 
     def __init__(self, num_threads: int):
         self.num_threads = num_threads
@@ -21,7 +21,7 @@ class Pool:
         self._busy = 0
 
     def __len__(self) -> int:
-        """Waiting and at work."""
+        """The number of computations that wait or run."""
         return len(self._jobs) + self._busy
 
     def add(self, job: Job[Any]) -> None:
@@ -29,8 +29,8 @@ class Pool:
         heapq.heappush(self._jobs, (job.priority, self._num_jobs, job))
 
     def begin(self) -> Iterator[tuple[Compute[Any], TaskId | None]]:
-        """Computations for all threads that are free, by priority, but for those that may not begin yet, each with the
-        tensor task that it is followed by. To be exhausted."""
+        """Yields computations for all free threads, each with the tensor task that follows it, if any. They come by
+        priority; those that may not begin yet are left out. The iterator must be exhausted."""
         held: list[tuple[Priority, int, Job[Any]]] = []
         while self._jobs and self._busy < self.num_threads:
             queued = heapq.heappop(self._jobs)
@@ -44,10 +44,10 @@ class Pool:
             heapq.heappush(self._jobs, queued)
 
     def finished(self) -> None:
-        """A thread is free again."""
+        """Records that a thread is free again."""
         self._busy -= 1
 
     def stop(self) -> None:
-        """What waits, and what still comes, will never run."""
+        """Drops the computations that wait. Computations added later never run either."""
         self._jobs.clear()
         self.num_threads = 0

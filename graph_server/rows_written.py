@@ -12,17 +12,18 @@ from siafu.sparse import Array
 
 
 class RowsWritten:
-    """Use in a ``with`` block. The file is made with the first rows, which say how wide they all are."""
+    """The file of one slot's rows. Use in a ``with`` block. The first rows written create the file and set its
+    width."""
 
     def __init__(self, path: Path, num_rows: int):
         self.path, self.num_rows = path, num_rows
         # All mutable state:
         self._file: BinaryIO | None = None
-        self._begin = 0  # of row 0
+        self._begin = 0  # offset of row 0
 
     def write(self, start: int, rows: Array) -> None:
-        """Puts ``rows`` [n, F] where those of the vertices from ``start`` on stand.
-        DatasetError if the disk refuses them."""
+        """Writes ``rows`` [n, F] of the vertices from ``start`` on. Raises: DatasetError if the file cannot be
+        written."""
         try:
             if self._file is None:
                 self._file = self._made(rows)

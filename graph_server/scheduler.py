@@ -4,16 +4,16 @@ Rules, for the intervals of one graph server in one lane (training, or evaluatio
 1. An interval runs its program in order, one step at a time.
 2. It enters an epoch only once that epoch is *opened*. For training the server opens epoch ``slowest + s``, ``slowest``
    being the lowest epoch that any interval of any server is still in, and ``s`` the staleness bound (Dorylus §5.2).
-   An epoch after ``slowest`` has no weights of its own yet: what enters it uses older ones. So at most ``max_ahead``
-   intervals of this server may have done so (docs/adr/0003: stale weights cost far more epochs than stale rows).
+   An epoch after ``slowest`` has no weights of its own yet, so an interval that enters it uses older ones. At most
+   ``max_ahead`` intervals of this server may do so (docs/adr/0003: stale weights cost far more epochs than stale rows).
 3. A step that gathers published rows waits until at least the share ``freshness`` of the edges that reach its interval
    from other intervals carry rows of this epoch or a later one. ``pipe`` is share 1, the paper's ``async`` share 0.
-   In the first ``warmup_epochs`` the share is 1: before that there is nothing that could be stale.
+   In the first ``warmup_epochs`` the share is 1: at the start there are no older rows to read.
 4. In ``no-pipe`` no interval starts a step before every interval of this server has finished the step before it.
 5. A report that is not of the interval's running task is a late duplicate: ignored.
 
-A wait of rule 3 is always for a Scatter that comes earlier in the same program and never for an epoch later than one's
-own, so the interval that is furthest behind can always run: nothing deadlocks.
+Rule 3 waits only for a Scatter earlier in the same program, never in an epoch later than the waiting interval's. So the
+interval that is furthest behind can always run, and nothing deadlocks.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from siafu.tasks import Lane, Program, TaskId
 
 @dataclass(frozen=True)
 class Crossing:
-    """How the intervals of one server hang on all intervals of the graph, in one direction.
+    """The edges from all intervals of the graph to the intervals of one server, counted by pair, in one direction.
 
     ``targets[j]``, ``counts[j]``: the local intervals (positions, not global numbers) that edges from interval j reach,
-    and by how many edges. Edges inside an interval do not count: its own rows are always of this epoch.
+    and their numbers of edges. ``totals``: edges into each local interval. Edges inside an interval do not count: its
+    own rows are always of this epoch.
     """
 
     targets: Mapping[int, Array]
@@ -44,7 +45,7 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Opened:
-    """Event: every epoch up to ``epoch`` may be entered, those after ``slowest`` by few."""
+    """Event: intervals may enter every epoch up to ``epoch``; at most ``max_ahead`` may enter one after ``slowest``."""
 
     epoch: int
     slowest: int
@@ -68,7 +69,7 @@ class StepDone:
 
 @dataclass(frozen=True)
 class Begin:
-    """Event: a run that goes on has epochs before this one behind it. Before any other but ``Published``."""
+    """Event: a resumed run starts at ``epoch``. It comes before all other events except ``Published``."""
 
     epoch: int
 
@@ -117,7 +118,7 @@ class Scheduler:
         self._finished: dict[tuple[int, int], int] = {}  # (epoch, pc) -> intervals through with it (rule 4)
 
     def handle(self, event: Event) -> list[TaskId]:
-        """The tasks that may run now, because of the event. The only method that changes the state."""
+        """Returns the tasks that may run now because of the event. The only method that changes the state."""
         match event:
             case Opened(epoch, slowest):
                 self._opened = max(self._opened, epoch)
@@ -144,7 +145,7 @@ class Scheduler:
         return self.epochs[turn] if turn < len(self.epochs) else self.epochs[-1] + 1
 
     def position(self, interval: int) -> tuple[int, int]:
-        """(epoch, pc) of an interval."""
+        """Returns the (epoch, pc) of an interval."""
         turn = self._turn[interval]
         return (self.epochs[turn] if turn < len(self.epochs) else self.epochs[-1] + 1), self._pc[interval]
 
@@ -160,7 +161,8 @@ class Scheduler:
     # --- the rules ------------------------------------------------------------------------------------------------
 
     def _begin(self, epoch: int) -> list[TaskId]:
-        """There is nothing yet that could be stale: rule 3's first epochs are those from here on."""
+        """Resumes at ``epoch``. The epochs of rule 3's warm-up are counted from here: no older rows are in the
+        buffers."""
         turn = bisect_left(self.epochs, epoch)
         self._turn = dict.fromkeys(self._turn, turn)
         self._slowest_turn, self._in_turn = turn, {turn: len(self._turn)}
@@ -171,7 +173,7 @@ class Scheduler:
         return [task for interval in intervals if (task := self._start(interval))]
 
     def _start(self, interval: int) -> TaskId | None:
-        """The interval's next task if every rule allows it; else the interval is put where it waits."""
+        """Returns the interval's next task if every rule allows it; else None, and the interval waits at the rule."""
         if self._turn[interval] == len(self.epochs):
             self._at_gate.discard(interval)
             return None
@@ -192,7 +194,8 @@ class Scheduler:
         return task
 
     def _may_enter(self, interval: int, epoch: int) -> bool:
-        """Rule 2. Says yes only to an interval that then enters: it is counted."""
+        """Whether rule 2 lets the interval enter. If so it counts as ahead: ask only for an interval that then
+        enters."""
         if epoch > self._opened:
             return False
         if epoch > self._slowest_anywhere:
@@ -224,7 +227,7 @@ class Scheduler:
         fresh[targets] = after
         needed = self._share(epoch) * crossing.totals[targets]
         waiting = self._at_gather.get((epoch, pc), set())
-        # Those for whom these rows are the last that they need: each interval once, however many rows reach it.
+        # Intervals for which these rows are the last needed; each once, however many edges reach it.
         ready = sorted(waiting.intersection((targets[(before < needed) & (needed <= after)] + self._first).tolist()))
         waiting.difference_update(ready)
         return self._start_all(ready)
@@ -255,7 +258,7 @@ class Scheduler:
         while not self._in_turn.get(self._slowest_turn, 0):
             self._in_turn.pop(self._slowest_turn, None)
             self._slowest_turn += 1
-        slowest = self.slowest  # what only earlier epochs needed can go
+        slowest = self.slowest  # entries of earlier epochs are no longer needed
         for table in (self._fresh, self._seen, self._at_gather, self._finished):
             for key in [key for key in table if key[0] < slowest]:
                 del table[key]

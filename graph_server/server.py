@@ -38,17 +38,17 @@ from siafu.wire import Heartbeat, Hello, Refused, Stop, Stopped, Usage, Welcome
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.1
-#: A computation that took less the last time is done on the server's own thread: a pool thread would be told of it, and
-#: tell of it, for as long (docs/adr/0041).
+#: A computation that took less the last time runs on the server's own thread: handing it to a pool thread and back
+#: takes as long (docs/adr/0041).
 SHORT_S = 2e-4
-#: After so long of what is here to be done, messages are looked at again.
+#: The longest time spent on events before messages are polled again.
 TURN_S = 2e-3
-#: Bytes that any message of a worker may have.
+#: The least size limit of a worker's message, in bytes.
 _LEAST_LIMIT = 16 << 20
 
 
 def serve(joined: Joined) -> None:
-    """Runs until the coordinator says stop. Raises what the partition, a computation or the launcher raises."""
+    """Runs until the coordinator sends Stop. Raises the errors of the partition, a computation or the launcher."""
     allotment.keep_freed_memory()
     with ExitStack() as stack:
         server = Server(joined, stack)
@@ -73,8 +73,8 @@ class Server:
             shards.manifest.edge_types,
         )
         self._events: SimpleQueue[tuple[Callable[..., list[Action]], tuple[Any, ...]]] = SimpleQueue()
-        self._short: deque[Compute[Any]] = deque()  # to be done on this thread
-        self._took: dict[Hashable, float] = {}  # seconds of the last computation of each sort
+        self._short: deque[Compute[Any]] = deque()  # to run on this thread
+        self._took: dict[Hashable, float] = {}  # ``Compute.like`` -> seconds of the last such computation
         self._pool = stack.enter_context(ThreadPoolExecutor(num_threads(self.config), "graph"))
         self._invoker = self._made_invoker(joined, stack)
         rows_file = joined.run_dir / ROWS_FOLDER / f"{folder_of(self.index)}.npy"
@@ -155,7 +155,7 @@ class Server:
         return self.partition.computed(action, value, time.monotonic(), seconds)
 
     def _hand_over(self, then: Callable[[], list[Action]]) -> None:
-        """From another thread: ``then`` is called on the server's, after which its actions are carried out."""
+        """Called from another thread: has the server's thread call ``then`` and carry out the actions it returns."""
         self._events.put((self._performed, (then,)))
         self.hub.wake()
 
@@ -163,8 +163,8 @@ class Server:
         return self.partition.perform(then())
 
     def _take_events(self) -> None:
-        """What pool threads and the launcher have handed over, and short computations, in turn and with all that
-        follows. For ``TURN_S``: threads may hand over more than is taken in, and messages would wait."""
+        """Handles events of pool threads and the launcher, and short computations, in turn. Stops after ``TURN_S``:
+        events may come faster than they are handled, and messages would wait."""
         until = time.monotonic() + TURN_S
         while self._has_work:
             if not self._events.empty():
@@ -187,8 +187,8 @@ class Server:
         return Usage(self.index, self.backend.in_flight, self.backend.num_workers, usage)
 
     def _leave(self) -> None:
-        """Says the last word: with "cut", how many invocations a service goes on with at a cost that it alone will
-        know."""
+        """Lets workers leave, then sends ``Stopped`` with the final usage. Its "cut" is the number of invocations that
+        still run at the service, which alone will know their cost."""
         cut = 0
         if self._invoker is not None:
             cut = self._invoker.leave(self._poll)
@@ -210,22 +210,22 @@ class Server:
 
 
 def largest_result(shard: Shard, spec: ModelSpec) -> int:
-    """Bytes that no result of a worker has: 16 numbers for each vertex, edge, column of the widest layer and type would
-    be many."""
+    """Returns a size in bytes that no worker's result exceeds: 64 bytes (16 float32) for each vertex or edge, column of
+    the widest layer and edge type, which is generous."""
     rows = len(shard.vertices) + len(shard.in_edges.indices)
     columns = max(spec.in_features, spec.num_classes, *spec.widths)
     return _LEAST_LIMIT + 64 * rows * columns * max(1, spec.num_edge_types)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """What it gives, and the seconds that it took."""
+    """Runs ``work``; returns its value and the seconds that it took."""
     began = time.perf_counter()
     value = work()
     return value, time.perf_counter() - began
 
 
 def _kept(config: Config, shards: ShardSet, index: int, spec: ModelSpec) -> Kept:
-    """Where the partition's layer 0 is kept."""
+    """Returns the file in which the partition's layer 0 is kept."""
     shape = shards.manifest.partitions[index].vertices, spec.in_features
     stored = BFLOAT16 if config.model.rows == "bfloat16" else np.dtype(spec.dtype)
     folder = shards.path / folder_of(index) if config.data.keep_aggregate else None

@@ -13,7 +13,8 @@ from siafu.models import ModelSpec
 
 @dataclass(frozen=True)
 class Assignment:
-    """Durations in seconds, endpoints as ZeroMQ names them (``tcp://host:port``)."""
+    """The parameters of one invocation's worker. Durations are in seconds, endpoints in ZeroMQ's form
+    (``tcp://host:port``)."""
 
     worker: str
     graph_server: str
@@ -25,14 +26,14 @@ class Assignment:
     idle_s: float
     margin_s: float
     prefetch: int
-    core: float  # share of a core to compute with; 1: what there is, as where Lambda itself sees to it
-    keep_bytes: int  # of rows that never change
+    core: float  # share of a core to compute with; 1: no limit, as on Lambda, which limits it itself
+    keep_bytes: int  # bytes of constant rows to keep
     proxy: str
-    wait_s: float  # for an answer, at most
+    wait_s: float  # the longest wait for an answer
     keys: Ring | None = None
 
     def to_event(self) -> dict[str, Any]:
-        """The same in JSON's types: an invocation's payload."""
+        """Returns the assignment in JSON's types: an invocation's payload."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {
             **fields,
@@ -43,7 +44,7 @@ class Assignment:
 
     @classmethod
     def from_event(cls, event: dict[str, Any]) -> Assignment:
-        """Raises ConfigError if the event does not name what a worker needs."""
+        """Parses an invocation's payload. Raises: ConfigError if a field is missing or invalid."""
         try:
             spec = {**event["spec"], "widths": tuple(event["spec"]["widths"])}
             return cls(

@@ -1,8 +1,8 @@
 """Slows a local environment to the share of a core that AWS Lambda gives for its memory.
 
-An environment of 192 MB on this machine would compute on a whole core, and be billed for 0.109 of one. So after what it
-computes it sleeps, until as much time has passed as Lambda would have taken: its CPU time over its share. Not a cgroup:
-making one takes rights that few users have.
+Without it, an environment of 192 MB on this machine would compute on a whole core, and be billed for 0.109 of one. So
+after each computation it sleeps until Lambda's time for it has passed: the CPU time divided by the share. A cgroup
+would need rights that few users have.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import time
 
 
 class CpuShare:
-    """Around everything that is computed: ``with share:``. ``core``: 1 or more limits nothing."""
+    """Limits the computation in a block ``with share:`` to a share of a core. ``core``: the share; 1 or more: no
+    limit."""
 
     def __init__(self, core: float):
         self._core = min(1.0, core)
         # All mutable state:
-        self._cpu_s = time.process_time()  # of all threads, paid for by sleeping
+        self._cpu_s = time.process_time()  # CPU time of all threads that is paid for by sleeping
         self._began = 0.0
 
     def clock(self) -> float:
-        """Seconds that computing takes, waiting left out where there is a limit."""
+        """Returns the time in seconds by which computations are timed. With a limit, it leaves out waits."""
         return time.perf_counter() if self._core == 1 else time.process_time() / self._core
 
     def __enter__(self) -> None:

@@ -1,7 +1,7 @@
-"""A worker's tasks, and what each of them waits for. Pure.
+"""A worker's tasks, and the message that each of them waits for. Pure.
 
 A task waits for weights, for its next rows, or for the acknowledgement of its gradients; each wait is a round trip of
-the network. Meanwhile the worker computes another of its tasks: that is what ``lambda.prefetch`` is for.
+the network. Meanwhile the worker computes another of its tasks (``lambda.prefetch``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from siafu.tensor_task import NextPart, Reply, Request, TensorWorker, conversati
 from siafu.wire import GradientAck, Message, RowsMissing, Task, TaskFailed, TaskPart, TaskResult, Weights
 
 Conversation = tuple[object, ...]
-#: Parts that are kept of tasks that are not on the desk: they overtook their task, or it is done.
+#: The most parts kept of tasks that are not on the desk: the part overtook its task, or the task is done.
 STRAY_PARTS = 4
 
 
@@ -28,7 +28,7 @@ class _Open:
 
 
 class Desk:
-    """``home``: the graph server that hands out the tasks."""
+    """The open tasks of one worker. ``home``: the graph server that hands out the tasks."""
 
     def __init__(self, home: Address, tensor: TensorWorker):
         self.home, self.tensor = home, tensor
@@ -42,7 +42,8 @@ class Desk:
         return not self._waiting
 
     def handle(self, message: Message) -> list[Send]:
-        """Goes on with the task that the message is for, as far as it gets; returns what to send, in order."""
+        """Resumes the task that the message is for, until it waits again or ends. Returns the messages to send, in
+        order."""
         match message:
             case Task():
                 opened = _Open(message, self.tensor.perform(message))
@@ -58,10 +59,10 @@ class Desk:
             return self._resume(waiting, message)
         if isinstance(message, TaskPart):
             self._keep(talk, message)
-        return []  # late: the answer to what nobody asks any more
+        return []  # late: no task waits for this answer any more
 
     def waits_for(self) -> str:
-        """For an error message: what the oldest task needs."""
+        """Returns the message that the oldest task waits for, as text for an error."""
         talk, waiting = next(iter(self._waiting.items()))
         return f"{talk[0]} of {waiting.task.id}"
 

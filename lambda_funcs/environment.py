@@ -1,16 +1,16 @@
 """One emulated Lambda environment: a child process with AWS's runtime interface client, and the service it talks to.
 
-A function meets here what it meets on Lambda: init, one invocation at a time, the deadline, the
-memory limit, a crash, and the bill. The child is the unmodified `python -m awslambdaric HANDLER`; this side serves it
-the Runtime API. An environment has no thread: `pool` owns a selector, calls back when one of our descriptors is ready,
-and calls `tick` when `wake_at` has come. Every such call returns the invocation that it ended, or None.
+A function runs here as on Lambda: with an init, one invocation at a time, the deadline, the memory limit, crashes, and
+the bill. The child is the unmodified `python -m awslambdaric HANDLER`; this side serves it the Runtime API. An
+environment has no thread: `LocalPool` owns a selector, calls back when one of our descriptors is ready, and calls
+`tick` at `wake_at`. Every such call returns the invocation that it ended, or None.
 
-Each environment listens on a port of its own. A path prefix on one shared port would do for curl, which carries the
+Each environment listens on a port of its own. A path prefix on one shared port would work for curl, which carries the
 invocations, but not for the client's http.client, which reports an init error and refuses `host:port/prefix`.
 
-Every user of this machine can connect to that port, and an invocation carries its worker's secret key:
-only the child itself is served. The check is made once for each connection, of which the runtime keeps
-one, so it costs an invocation nothing.
+Every user of this machine can connect to that port, and an invocation carries its worker's secret key. So only the
+child itself is served. The check is made once per connection; the runtime keeps a single one, so invocations cost
+nothing extra.
 """
 
 import logging
@@ -32,8 +32,8 @@ from siafu.errors import RemoteProtocolError
 
 logger = logging.getLogger(__name__)
 
-MEMORY_SAMPLE_S = 0.1  # a peak between two samples is seen too, by the kernel's high-water mark
-TAIL_NBYTES = 4096  # of log, as much as Lambda's LogType=Tail returns
+MEMORY_SAMPLE_S = 0.1  # the kernel's high-water mark also shows peaks between two samples
+TAIL_NBYTES = 4096  # of log: the length that Lambda's LogType=Tail returns
 
 
 @dataclass
@@ -57,7 +57,7 @@ class _Connection:
 
 
 class _Log:
-    """The environment's output: its last bytes, and all of it in ``path`` if one is given."""
+    """The environment's output: the last bytes in memory, and all of it in the file ``path`` if one is given."""
 
     def __init__(self, path: Path | None) -> None:
         self._file = None if path is None else path.open("ab", buffering=0)
@@ -83,13 +83,14 @@ class _Log:
 
 
 class Environment:
-    """Serves one invocation at a time, until it fails or is stopped; then it is ``gone`` once its process is reaped.
+    """An emulated environment: serves one invocation at a time until it fails or is stopped, and is ``gone`` once its
+    process is reaped.
 
     All times are `time.monotonic()` seconds. All calls come from one thread, the selector's.
     """
 
     def __init__(self, name: str, function: Function, selector: selectors.BaseSelector, log_path: Path | None) -> None:
-        """Starts the process. Raises OSError when the machine has no more processes or descriptors."""
+        """Starts the process. Raises: OSError if the machine has no more processes or descriptors."""
         self._function = function
         self._selector = selector
         self._born = time.monotonic()
@@ -106,7 +107,7 @@ class Environment:
         self._ready: float | None = None  # end of init
         self._parked: _Connection | None = None  # its `next` waits for an invocation
         self._connections: list[_Connection] = []
-        self._watched: set[int] = set()  # descriptors of ours that the selector has
+        self._watched: set[int] = set()  # our descriptors in the selector
         self._peak_kib = 0
         self._next_sample = self._born + MEMORY_SAMPLE_S
         self._refused = 0  # connections of strangers
@@ -124,7 +125,7 @@ class Environment:
 
     @property
     def request_id(self) -> str | None:
-        """Of the invocation being served."""
+        """The request id of the invocation being served; None if there is none."""
         task = self._task  # read once: the pool's `pids` asks from another thread
         return None if task is None else task.request_id
 
@@ -133,13 +134,14 @@ class Environment:
         return self._task is None and not self._dying and not self.gone
 
     def wake_at(self) -> float:
-        """When to call `tick` if nothing happens before."""
+        """Returns the time of the next `tick`, in monotonic seconds."""
         if self._task is not None:
             return min(self._task.deadline, self._next_sample)
         return self._next_sample if self._process.exit_fd is None else math.inf
 
     def assign(self, request_id: str, payload: bytes, now: float) -> None:
-        """Serve this one next; the environment must be idle. A new environment is given its first one at once."""
+        """Serves this invocation next; the environment must be idle. A new environment is given its first invocation at
+        once."""
         assert self.idle, "an environment serves one invocation at a time"
         cold = self._ready is None
         limit_s = self._function.init_timeout_s if cold else self._function.timeout_s
@@ -165,7 +167,8 @@ class Environment:
         return None
 
     def stop(self, now: float, reason: str) -> Invocation | None:
-        """TERM to the whole group; an invocation in flight ends as Sandbox.Failure. `kill` what is not gone soon."""
+        """Sends SIGTERM to the process group, and ends an invocation in flight as Sandbox.Failure. Call `kill` if the
+        environment is not gone soon."""
         outcome = None
         if self._task is not None:
             outcome = self._end(now, error_payload(self._task.request_id, "Sandbox.Failure", reason), "Sandbox.Failure")
@@ -184,7 +187,7 @@ class Environment:
     def _on_exit(self, now: float) -> Invocation | None:
         self._dying = True
         outcome = None
-        for connection in list(self._connections):  # its last words may be a result
+        for connection in list(self._connections):  # its last bytes may be a result
             outcome = self._on_connection(connection, now) or outcome
         how = self._process.reap()
         if self._task is not None:
@@ -227,7 +230,7 @@ class Environment:
         if not self._process.connected(sock):
             sock.close()
             self._refused += 1
-            if self._refused == 1:  # its log must not grow by what strangers do
+            if self._refused == 1:  # strangers must not be able to fill our log
                 logger.warning("pid %d: refused a connection to its Runtime API that is not its own", self.pid)
             return None
         sock.setblocking(False)
@@ -251,7 +254,7 @@ class Environment:
             data, calls = b"", []
         if not data:
             if self._parked is connection:
-                self.kill()  # a runtime that hangs up while it waits is going; nothing may be assigned to it
+                self.kill()  # a runtime that hangs up while it waits is ending; nothing may be assigned to it
             self._drop(connection)
             return None
         outcome = None
@@ -275,7 +278,7 @@ class Environment:
             self._send(connection, runtime_api.invalid_request_id())
             return None
         self._send(connection, runtime_api.accepted())
-        if self._over_memory():  # between two samples: Lambda's limit would have hit
+        if self._over_memory():  # exceeded since the last sample: Lambda would have killed it
             return self._out_of_memory(now)
         return self._end(now, call.payload, handler_error(call.payload) if call.failed else None)
 
@@ -299,7 +302,7 @@ class Environment:
             sent = connection.sock.send(pending)
         except BlockingIOError:
             sent = 0
-        except ConnectionError:  # the process is going; its exit tells the story
+        except ConnectionError:  # the process is ending; its exit is handled elsewhere
             return
         connection.unsent = pending[sent:]
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
@@ -332,7 +335,7 @@ class Environment:
         return self._fail(now, "Runtime.OutOfMemory", f"{used_mb} MB used, the limit is {self._function.memory_mb} MB")
 
     def _fail(self, now: float, error: str, message: str) -> Invocation:
-        """Ends the invocation and with it the environment."""
+        """Kills the environment, and ends its invocation with this error."""
         assert self._task is not None
         self.kill()
         return self._end(now, error_payload(self._task.request_id, error, message), error)
@@ -340,7 +343,7 @@ class Environment:
     def _end(self, now: float, payload: bytes, error: str | None) -> Invocation:
         task, self._task = self._task, None
         assert task is not None
-        self._on_output(now)  # what it wrote before it answered
+        self._on_output(now)  # output written before the answer
         self._over_memory()
         init_ms = 1e3 * ((self._ready or now) - self._born) if task.cold else 0.0
         duration_ms = 0.0 if task.started is None else 1e3 * (now - task.started)

@@ -8,12 +8,13 @@ from lambda_funcs.assignment import Assignment
 from lambda_funcs.worker import Worker
 from siafu import allotment
 
-#: With less memory than that, what is freed goes back: 64 MB may be kept.
+#: With less memory than this, freed memory goes back to the system: otherwise up to 64 MB of it are kept.
 ROOMY_MB = 1024
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """``event``: the payload that ``graph_server.lambdas.invoker`` sends. Returns what the worker did, as JSON."""
+    """Runs one worker. ``event``: the payload that ``graph_server.lambdas.invoker`` sends. Returns the worker's
+    summary, as JSON."""
     assignment = Assignment.from_event(event)
     if int(context.memory_limit_in_mb) >= ROOMY_MB:
         allotment.keep_freed_memory()
@@ -22,5 +23,5 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 
 def ping(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """What ``siafu doctor`` invokes: an environment that got here can import everything."""
+    """Answers ``siafu doctor``: an environment that gets here can import everything."""
     return {"memory_mb": context.memory_limit_in_mb}

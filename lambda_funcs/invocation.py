@@ -15,15 +15,14 @@ from siafu.variables import of_worker
 
 TASK_ROOT = Path(__file__).resolve().parent.parent  # where siafu and lambda_funcs are imported from
 
-#: ``Invocation.error`` of the local pool where this machine has no open files, processes or memory for one more
-#: environment.
+#: ``Invocation.error`` of the local pool if this machine has no descriptors, processes or memory for one more.
 NO_ROOM = "LocalResourcesExhausted"
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """What came of one invocation, as Lambda would report and bill it. One that the service refused has its code as
-    ``error``, a ``reason``, and no bill."""
+    """The outcome of one invocation, as Lambda would report and bill it. An invocation that the service refused has the
+    service's code as ``error``, a ``reason``, and no bill."""
 
     request_id: str
     payload: bytes  # the handler's JSON result, or the JSON error
@@ -31,24 +30,24 @@ class Invocation:
     init_ms: float  # 0.0 when the environment was warm
     billed_ms: int  # duration rounded up, INIT included (billed since 2025-08-01)
     max_memory_mb: int  # peak of the environment so far; 0 where there is no /proc
-    log_tail: str  # last 4 KiB of what the function and the platform wrote
-    reason: str = ""  # of a refusal (TooManyRequestsException's Reason), or the service's message
+    log_tail: str  # last 4 KiB of the log of function and platform
+    reason: str = ""  # of a refusal: TooManyRequestsException's Reason, or the service's message
 
 
 @dataclass(frozen=True)
 class Function:
-    """What all environments of a pool share: the configuration of the Lambda function."""
+    """The configuration of the Lambda function, which all environments of a pool share."""
 
     handler: str
     memory_mb: int
     timeout_s: float
     init_timeout_s: float
-    #: How its environments compute, as the process that makes this object was told: on Ray, that is the driver's side.
+    #: Variables that set how environments compute, from the process that makes this object: with Ray, the launcher's.
     variables: Mapping[str, str] = field(default_factory=of_worker)
 
     @property
     def task_root(self) -> Path:
-        """Where its code lies, and where its environments start."""
+        """The folder of the function's code, in which its environments start."""
         return TASK_ROOT
 
     @property
@@ -56,8 +55,8 @@ class Function:
         return "arn:aws:lambda:local:000000000000:function:siafu"
 
     def environ(self, api_address: str, log_stream: str) -> dict[str, str]:
-        """All variables of the child: Lambda's, ``variables``, and of this process only the
-        paths, so that no credentials leak."""
+        """Returns all variables of the child: Lambda's, ``variables``, and from this process only the paths, so that no
+        credentials leak."""
         kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
         return {
             **kept,
@@ -79,12 +78,12 @@ class Function:
 
 
 def error_payload(request_id: str, error: str, message: str) -> bytes:
-    """The JSON that Lambda returns for an error which is not the handler's own."""
+    """Returns the JSON that Lambda returns for an error which is not the handler's own."""
     return json.dumps({"errorType": error, "errorMessage": f"RequestId: {request_id} Error: {message}"}).encode()
 
 
 def handler_error(payload: bytes) -> str:
-    """Lambda's name for what a handler raised: "Runtime.MarshalError" and the like stay, the rest is Unhandled."""
+    """Returns Lambda's name for a handler's error: "Runtime.MarshalError" and the like stay, the rest is Unhandled."""
     try:
         error = json.loads(payload)["errorType"]
     except (ValueError, TypeError, KeyError):
@@ -101,7 +100,7 @@ def report(
     billed_ms: int,
     max_memory_mb: int,
 ) -> str:
-    """The END and REPORT lines that close an invocation in the log."""
+    """Returns the END and REPORT lines that close an invocation in the log."""
     fields = [
         f"REPORT RequestId: {request_id}",
         f"Duration: {duration_ms:.2f} ms",

@@ -1,8 +1,8 @@
 """The launcher `local`: a pool of emulated Lambda environments on this machine.
 
-It exists so that a run without AWS meets the same cold starts, throttles, timeouts and bills as one on it. One thread
-owns the environments: it waits on all their descriptors at once, and on a mailbox through which `invoke` and `close`
-reach it. It sleeps until something happens; only busy environments wake it regularly, to sample their memory.
+It exists so that a run without AWS has the same cold starts, throttles, timeouts and bills as a run on AWS. One thread
+owns the environments: it waits on all their descriptors at once, and on a mailbox for `invoke` and `close`. It sleeps
+until something happens; only busy environments wake it regularly, to sample their memory.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ __all__ = ["Invocation", "LocalPool"]
 logger = logging.getLogger(__name__)
 
 MAX_PAYLOAD_NBYTES = 2**20  # Lambda's quota of an asynchronous invocation
-TERM_S = 0.5  # given to a process to end by itself, as Lambda's shutdown phase
-KILL_S = 1.0  # for the kernel to take a killed process down
-CLOSE_S = 5.0  # longer than both: the thread itself is done by then
+TERM_S = 0.5  # the time for a process to end by itself, as in Lambda's shutdown phase
+KILL_S = 1.0  # the time for the kernel to end a killed process
+CLOSE_S = 5.0  # longer than both together, so the thread has ended by then
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
@@ -48,8 +48,8 @@ class LocalPool:
 
     ``memory_mb`` and ``timeout_s`` limit one invocation, ``init_timeout_s`` a cold start. ``on_done`` is called from
     the pool's thread, exactly once for each accepted ``invoke``; it may call ``invoke``, but neither wait nor
-    ``close``. ``log_dir`` gets one file for each environment. ``variables`` say how a worker computes; None: as this
-    process was told (``siafu.variables``).
+    ``close``. ``log_dir`` gets one file for each environment. ``variables`` set how a worker computes; None: those of
+    this process (``siafu.variables``).
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LocalPool:
         # Between the callers and the thread:
         self._free = threading.Semaphore(max_environments)
         self._mailbox: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()  # None: close
-        self._door = threading.Lock()  # nothing is posted behind the None
+        self._door = threading.Lock()  # so that no request comes after the None
         self._closed = False
         self._bell, self._bell_rope = os.pipe()
         os.set_blocking(self._bell_rope, False)
@@ -91,8 +91,8 @@ class LocalPool:
     def make(
         cls, config: Config, index: int, max_environments: int, on_done: Callable[[Invocation], None], log_dir: Path
     ) -> "LocalPool":
-        """Of graph server ``index``. ConfigError where the run must have keys and this
-        system cannot keep them to a worker."""
+        """Makes the pool of one graph server. Raises: ConfigError if the run needs keys, and this system cannot hide
+        them from its other users."""
         lambdas = config.lambdas
         if config.servers.security == "curve" and not can_tell_peers():
             raise ConfigError(
@@ -115,9 +115,9 @@ class LocalPool:
         self.close()
 
     def invoke(self, payload: dict[str, object], request_id: str) -> None:
-        """Starts an invocation and returns at once; ``on_done`` tells how it ended.
+        """Starts an invocation and returns at once; ``on_done`` is called with its outcome.
 
-        Raises WorkerError when ``max_environments`` are busy, the payload is beyond Lambda's quota, or the pool is
+        Raises: WorkerError if ``max_environments`` are busy, the payload is above Lambda's quota, or the pool is
         closed.
         """
         body = json.dumps(payload).encode()
@@ -134,14 +134,14 @@ class LocalPool:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Request id -> pid of the environment that serves it."""
+        """The pids of busy environments, by the request id that each serves."""
         serving = [(environment.request_id, environment.pid) for environment in self._environments]
         return {request_id: pid for request_id, pid in serving if request_id is not None}
 
     def close(self) -> None:
-        """Ends everything within 2 s; invocations in flight end as Sandbox.Failure. May be called again.
+        """Ends all processes within 2 s; invocations in flight end as Sandbox.Failure. May be called again.
 
-        Raises WorkerError if the caller's ``on_done`` keeps the thread from ending.
+        Raises: WorkerError if the caller's ``on_done`` keeps the thread from ending.
         """
         with self._door:
             if not self._closed:  # else the thread is ending already, and the bell may be gone
@@ -153,7 +153,7 @@ class LocalPool:
             raise WorkerError(f"the pool did not close within {CLOSE_S} s: on_done does not return")
 
     def _ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # the pipe is full of rings that the thread has yet to answer
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of rings that the thread has yet to read
             os.write(self._bell_rope, b"\0")
 
     # -- the thread
@@ -172,7 +172,7 @@ class LocalPool:
         os.close(self._bell_rope)
 
     def _end_all(self) -> None:
-        """Reports what is in flight and takes every process down: TERM, then KILL."""
+        """Reports invocations in flight as failed, and ends every process: SIGTERM, then SIGKILL."""
         now = time.monotonic()
         for environment in self._environments:
             self._settle(environment.stop(now, "the pool was closed"))
@@ -209,8 +209,8 @@ class LocalPool:
             self._environments = [environment for environment in self._environments if not environment.gone]
 
     def _take_mail(self) -> bool:
-        """Starts what was asked for; True once the pool is to close. What happened to environments before that is seen
-        first: one that ended while the thread was at work is given nothing any more."""
+        """Starts the invocations asked for; returns True once the pool is to close. Before each it handles events of
+        environments: one that ended while the thread was busy must be given nothing."""
         while not self._mailbox.empty():
             self._step(0.0)
             request = self._mailbox.get_nowait()
@@ -249,7 +249,8 @@ class LocalPool:
 
 
 def _not_started(request: _Request, error: OSError) -> Invocation:
-    """A refusal where the machine has no more of something, as a service's: the function itself may be as it should."""
+    """Returns the outcome of an invocation for which no environment could be started. If the machine is out of a
+    resource, it is a refusal, like a service's: the function itself may be sound."""
     if error.errno not in _NO_ROOM:
         return _not_run(request, f"no environment could be started: {error}")
     reason = error.strerror or str(error)

@@ -1,10 +1,10 @@
 """A child process that ends when this process ends, even by SIGKILL (``siafu.leash``).
 
-Where there are no leashes, a child ends when it next calls us and finds its connection reset.
+On systems without leashes, a child ends when it next calls us and finds its connection reset.
 
-A port on loopback is open to every user of the machine. ``connected`` says whether a connection to one is the child's:
-the kernel (sock_diag(7), or the table of connections in /proc/net/tcp) names the socket at its other end, and
-/proc/PID/fd the child's sockets. SO_PEERCRED has no answer for TCP.
+A port on loopback is open to every user of the machine. ``connected`` says whether a connection to it is the child's.
+The kernel (sock_diag(7), or the table of connections in /proc/net/tcp) names the socket at the other end, and
+/proc/PID/fd lists the child's sockets. SO_PEERCRED does not work for TCP.
 """
 
 import contextlib
@@ -22,15 +22,15 @@ from siafu.leash import Leash
 
 CONNECTIONS = Path("/proc/net/tcp")  # of this network namespace; Linux
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20  # linux/netlink.h, linux/sock_diag.h
-PIPE_NBYTES = 65536  # what a pipe holds: one read of so much takes everything written before it
+PIPE_NBYTES = 65536  # capacity of a pipe: one read of this size takes everything written before it
 
 
 class Process:
-    """``output`` is the read end of its stdout and stderr, non-blocking; ``exit_fd`` gets readable when it has ended
-    (Linux; None elsewhere: ask ``ended``)."""
+    """The child process. ``output``: the read end of its stdout and stderr, non-blocking. ``exit_fd``: readable once it
+    has ended (Linux; None elsewhere: ask ``ended``)."""
 
     def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> None:
-        """Starts it. Raises OSError when the machine has no more processes or descriptors."""
+        """Starts the process. Raises: OSError if the machine has no more processes or descriptors."""
         with ExitStack() as undo:
             self._leash = Leash()
             undo.callback(self._leash.close)
@@ -57,29 +57,31 @@ class Process:
         os.set_blocking(self.output, False)
 
     def signal(self, signum: signal.Signals) -> None:
-        """To the whole group; nothing happens if nobody is left in it."""
+        """Sends a signal to the whole process group; does nothing if the group is empty."""
         with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, only a zombie is left
             os.killpg(self.pid, signum)
 
     def ended(self) -> bool:
-        """Reaps it as a side effect, so prefer ``exit_fd``."""
+        """Whether the process has ended. Reaps it as a side effect, so prefer ``exit_fd``."""
         return self._popen.poll() is not None
 
     def reap(self) -> str:
-        """How it ended, as Lambda says it: "exit status 1" or "signal: SIGKILL". It must have ended, or this waits."""
-        self.signal(signal.SIGKILL)  # what is left of the group, while the unreaped leader still holds its number
+        """Kills the rest of the process group, waits for the process, and returns how it ended, in Lambda's words:
+        "exit status 1" or "signal: SIGKILL"."""
+        self.signal(signal.SIGKILL)  # while the unreaped leader still holds the group's number
         code = self._popen.wait()
         return f"exit status {code}" if code >= 0 else f"signal: {signal.Signals(-code).name}"
 
     def read_output(self) -> bytes | None:
-        """What it wrote and nobody read yet; b"" after the end of the output, None if there is nothing now."""
+        """Reads the output so far, up to 64 KiB. Returns b"" after its end, None if there is nothing new."""
         try:
             return os.read(self.output, PIPE_NBYTES)
         except BlockingIOError:
             return None
 
     def peak_kib(self) -> int:
-        """Largest resident set so far. 0 once it has ended, and where there is no /proc."""
+        """Returns the largest resident set so far, in KiB. 0 once the process has ended, and on systems without
+        /proc."""
         try:
             with open(f"/proc/{self.pid}/status", "rb") as file:
                 status = file.read()
@@ -89,8 +91,8 @@ class Process:
         return 0 if at < 0 else int(status[at + 6 :].split(None, 1)[0])
 
     def connected(self, sock: socket.socket) -> bool:
-        """Whether the child is at the other end of this connection over IPv4. Always True on systems without
-        /proc/net/tcp: ``can_tell_peers``."""
+        """Whether the child is at the other end of this IPv4 connection. Always True if the system cannot tell
+        (``can_tell_peers``)."""
         if not can_tell_peers():
             return True
         try:
@@ -101,7 +103,7 @@ class Process:
             return False
 
     def close(self) -> None:
-        """Closes our descriptors. To be called after ``reap``."""
+        """Closes our descriptors. Call it after ``reap``."""
         self._stdout.close()
         self._leash.close()
         if self.exit_fd is not None:
@@ -109,12 +111,12 @@ class Process:
 
 
 def can_tell_peers() -> bool:
-    """Whether this system tells whose a connection is."""
+    """Whether this system can tell to which process a connection belongs."""
     return CONNECTIONS.exists()
 
 
 def _other_end(sock: socket.socket) -> int:
-    """Inode of the socket at the other end of a connection over IPv4 on this machine; 0 if there is none any more."""
+    """Returns the inode of the socket at the other end of an IPv4 connection on this machine; 0 if it is gone."""
     (host, port), (our_host, our_port) = sock.getpeername(), sock.getsockname()
     with contextlib.suppress(OSError):  # a container may lack sock_diag: then from the table, in milliseconds
         ask = struct.pack("!HH4s12x4s12x", port, our_port, socket.inet_aton(host), socket.inet_aton(our_host))
@@ -132,7 +134,7 @@ def _other_end(sock: socket.socket) -> int:
 
 
 def _in_table(host: str, port: int) -> bytes:
-    """An IPv4 address and port as they stand in /proc/net/tcp."""
+    """Formats an IPv4 address and port as /proc/net/tcp does."""
     return b"%08X:%04X" % (struct.unpack("=I", socket.inet_aton(host))[0], port)
 
 

@@ -1,12 +1,12 @@
 """The service's side of the Lambda Runtime API (2018-06-01): reads calls of the runtime from a connection's bytes.
 
-Pure: no socket, no clock, so that the environment's loop only carries bytes. It reads the part of HTTP/1.1 that AWS's
-runtime interface client speaks (curl for invocations, http.client for an init error):
+Pure: no socket, no clock; the environment's loop carries the bytes. It reads the part of HTTP/1.1 that AWS's runtime
+interface client speaks (curl for invocations, http.client for an init error):
 
 1. A request has a Content-Length or no body; a chunked body is refused, no version of the client sends one.
 2. `next` asks for an invocation and is answered only once there is one; every other call is answered at once.
-3. A response beyond Lambda's 6 MB is `ResponseTooLargeError` as soon as its head is read: its body is never buffered.
-4. Whatever else comes in is `RemoteProtocolError`; there is no third outcome.
+3. A response above Lambda's 6 MB is `ResponseTooLargeError` as soon as its head is read: its body is never buffered.
+4. Any other input is `RemoteProtocolError`; there is no third outcome.
 """
 
 import re
@@ -23,12 +23,12 @@ _INVOCATION = re.compile(_PREFIX + r"/invocation/([^/]+)/(response|error)")
 
 
 class ResponseTooLargeError(RemoteProtocolError):
-    """The function's result is larger than Lambda returns."""
+    """The function's result is larger than Lambda's limit."""
 
 
 @dataclass(frozen=True)
 class Next:
-    """The runtime finished its init, or its last invocation, and waits for one."""
+    """The runtime has finished its init or its last invocation, and waits for the next one."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class InitError:
 
 @dataclass(frozen=True)
 class Result:
-    """What the handler returned (JSON), or the JSON error it raised when ``failed``."""
+    """The handler's result (JSON), or, if ``failed``, the JSON error that it raised."""
 
     request_id: str
     payload: bytes
@@ -67,7 +67,8 @@ class RequestParser:
         self._head: _Head | None = None  # of the request whose body is still arriving
 
     def feed(self, data: bytes) -> list[Call]:
-        """The calls that ``data`` completes. Raises RemoteProtocolError; the connection is of no use afterwards."""
+        """Returns the calls that ``data`` completes. Raises: RemoteProtocolError; the connection cannot be used
+        afterwards."""
         self._buffer += data
         calls = []
         while (call := self._take()) is not None:
@@ -93,7 +94,7 @@ class RequestParser:
 
 
 def invocation(request_id: str, payload: bytes, deadline_ms: int, function_arn: str) -> bytes:
-    """The answer to `next`. ``deadline_ms`` is Unix time in milliseconds."""
+    """Returns the answer to `next`. ``deadline_ms`` is Unix time in milliseconds."""
     headers = {
         "Content-Type": "application/json",
         "Lambda-Runtime-Aws-Request-Id": request_id,
@@ -104,12 +105,12 @@ def invocation(request_id: str, payload: bytes, deadline_ms: int, function_arn: 
 
 
 def accepted() -> bytes:
-    """The answer to a result or an init error."""
+    """Returns the answer to a result or an init error."""
     return _response(HTTPStatus.ACCEPTED, {"Content-Type": "application/json"}, b'{"status":"OK"}')
 
 
 def invalid_request_id() -> bytes:
-    """The answer to a result of an invocation that is not running: late, or repeated."""
+    """Returns the answer to a result of an invocation that is not running: late, or repeated."""
     body = b'{"errorMessage":"Invalid request ID","errorType":"InvalidRequestID"}'
     return _response(HTTPStatus.BAD_REQUEST, {"Content-Type": "application/json"}, body)
 

@@ -1,7 +1,7 @@
 """A tensor worker: connects to its graph server, pulls tasks, computes them, and sends the results.
 
-While it computes one task the rows, weights and acknowledgements of others are on their way (``prefetch``). Sockets are
-opened inside the invocation: a frozen environment loses them silently.
+While it computes one task, the rows, weights and acknowledgements of others are on their way (``prefetch``). Sockets
+are opened inside the invocation, because a frozen environment loses them silently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from siafu.wire import Bye, Hello, Leave, Message, Pull, Refused
 
 
 class Worker:
-    """Use in a ``with`` block; ``run`` returns when there is nothing more to do."""
+    """The worker of one invocation. Use in a ``with`` block; ``run`` returns when there is nothing more to do."""
 
     def __init__(self, assignment: Assignment, remaining_s: Callable[[], float]):
         self.assignment, self._remaining_s = assignment, remaining_s
@@ -36,7 +36,8 @@ class Worker:
         )
 
     def run(self) -> dict[str, Any]:
-        """Works; returns how much, and why it stopped. PeerLost if a server does not answer."""
+        """Pulls and computes tasks until it is idle, told to leave, or near its deadline. Returns its name, the number
+        of tasks done, and the reason why it stopped. Raises: PeerLost if a server does not answer."""
         self._hub.dial(self._home, self.assignment.graph_server, self.assignment.proxy)
         self._hub.send(self._home, Hello("worker", self.assignment.index, self.assignment.config_digest, ""))
         self._hub.send(self._home, Pull(self.assignment.worker, self.assignment.prefetch, processor.kind(isa())))

@@ -1,10 +1,11 @@
 """One epoch's gradient in one replica: what has arrived, and what is missing before the optimiser may step.
 
-E1  An epoch is *shared* when all graph servers have reported it, the intervals they say are ours are done, and every
-    layer has a gradient of each of those. Its own sums then go to the peers; nothing may be added afterwards.
+E1  An epoch is *shared* when all graph servers have reported it, the intervals that they assign to us are done, and
+    every layer has a gradient of each of them. Its own sums then go to the peers; nothing may be added afterwards.
 E2  It is *complete* when it is shared and the sums of all peers are in, each layer from each peer once.
-E3  Peers' sums wait unmerged until then, so that what we share is our own.
-E4  More intervals than were announced, or fewer leaves than the tree has when all is in, is an error, never a hang.
+E3  Peers' sums wait unmerged until then, so that we share only our own sums.
+E4  More intervals than were announced, or fewer leaves than the tree has in a complete epoch, is an error, never a
+    hang.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from siafu.wire import EpochDone
 
 
 class Epoch:
-    """The gradient sums of one epoch while they come in."""
+    """The gradient sums of one epoch while they arrive."""
 
     def __init__(self, epoch: int, layers: Iterable[int], num_leaves: int, num_graph_servers: int, num_peers: int):
         self.epoch, self.num_graph_servers, self.num_peers = epoch, num_graph_servers, num_peers
@@ -31,7 +32,7 @@ class Epoch:
 
     @property
     def shareable(self) -> bool:
-        """Whether our share is all in (E1). Raises RemoteProtocolError if more is in than was announced (E4)."""
+        """Whether our share is complete (E1). Raises: RemoteProtocolError if more arrived than was announced (E4)."""
         if len(self.reports) < self.num_graph_servers:
             return False
         announced = sum(report.intervals for report in self.reports.values())
@@ -48,12 +49,13 @@ class Epoch:
 
     @property
     def num_pending(self) -> int:
-        """Values held: each is as large as a layer."""
+        """The number of values held; each is as large as a layer."""
         own = sum(len(total.nodes()) for total in self.sums.values())
         return own + sum(len(nodes) for nodes in self.peer_sums.values())
 
     def gradient(self) -> dict[str, Array]:
-        """The sum over all intervals of the graph, all layers; only once complete. Merges the peers' sums (E3)."""
+        """Merges the peers' sums (E3), and returns the sum over all intervals of the graph, for all layers. Call it
+        only once the epoch is complete. Raises: RemoteProtocolError if leaves are missing (E4)."""
         assert self.complete
         for (_, layer), nodes in sorted(self.peer_sums.items(), key=lambda item: item[0]):
             self.sums[layer].merge(nodes)

@@ -1,8 +1,8 @@
 """Optimisers: one step of all parameters from one gradient, elementwise, so that every replica gets equal bits.
 
-To add one: a class that is built from ``config.Train`` and ``Decay``, has ``step``, and its line in ``OPTIMISERS``.
-A step returns new arrays: the old ones are versions that the stash may still hold. State is created at a parameter's
-first step and has its dtype.
+To add one: write a class with the methods of ``Optimiser``, built from ``config.Train`` and ``Decay``, and its line in
+``OPTIMISERS``. A step returns new arrays: the old ones are versions that the stash may still hold. State is created at
+a parameter's first step and has its dtype.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ Decay = Callable[[str], float]  # the L2 penalty λ of a parameter, by its name
 
 class Optimiser(Protocol):
     def step(self, weights: Mapping[str, Array], gradients: Mapping[str, Array], lr: float) -> dict[str, Array]:
-        """The next weights; both arguments hold the same names and shapes at every call."""
+        """Returns the next weights. Both arguments have the same names and shapes at every call."""
 
     def state(self) -> dict[str, Array]:
-        """All that changes, by name, as ``restore`` takes it. Steps to come leave these arrays as they are."""
+        """Returns the whole mutable state, by name, for ``restore``. Later steps do not change these arrays."""
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Goes on from there, to equal bits. RemoteProtocolError if it is none of this optimiser's."""
+        """Takes a state over: later steps give the same bits. Raises: RemoteProtocolError if it is not a state of this
+        optimiser."""
 
 
 class Adam:
@@ -100,8 +101,8 @@ OPTIMISERS: dict[str, Callable[[Train, Decay], Optimiser]] = {"adam": Adam, "sgd
 
 
 def build(train: Train, is_rest: Callable[[str], bool] = lambda parameter: False) -> Optimiser:
-    """The optimiser that the config names. ``is_rest``: which parameters take
-    ``weight_decay_rest``, where that is given."""
+    """Makes the optimiser that the config names. ``is_rest``: whether a parameter takes ``weight_decay_rest``, if that
+    is given."""
     apart = train.weight_decay_rest >= 0
     return OPTIMISERS[train.optimizer](
         train, lambda name: train.weight_decay_rest if apart and is_rest(name) else train.weight_decay
@@ -109,7 +110,7 @@ def build(train: Train, is_rest: Callable[[str], bool] = lambda parameter: False
 
 
 def clipped(gradients: Mapping[str, Array], longest: float) -> dict[str, Array]:
-    """The gradients, all scaled by one factor where their common L2 norm is beyond ``longest`` (> 0).
+    """Scales all gradients by one factor if their common L2 norm is above ``longest`` (> 0).
 
     As torch.nn.utils.clip_grad_norm_: the factor is longest / (norm + 1e-6), at most 1. The norm is in float64.
     """
@@ -121,8 +122,8 @@ def clipped(gradients: Mapping[str, Array], longest: float) -> dict[str, Array]:
 
 
 def _sum_of_squares(values: Array) -> float:
-    """By halving, with nothing but additions of elements: ``np.sum`` may add in another order on another processor, and
-    replicas on unlike machines must clip by the same bits."""
+    """Returns the sum of squares, in float64, in a fixed order: halves are added elementwise. ``np.sum`` may add in
+    another order on another processor, and replicas on unlike machines must clip by the same bits."""
     squares = np.square(values.ravel().astype(np.float64))
     while len(squares) > 1:
         half = len(squares) // 2
@@ -132,7 +133,7 @@ def _sum_of_squares(values: Array) -> float:
 
 
 def _named(**moments: Mapping[str, Array]) -> dict[str, Array]:
-    """Moments by "moment/parameter"."""
+    """Returns all moments in one dict, by "moment/parameter"."""
     return {f"{moment}/{name}": value for moment, values in moments.items() for name, value in values.items()}
 
 

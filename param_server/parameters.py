@@ -13,7 +13,7 @@ from siafu.tasks import TENSOR_KINDS, Lane
 
 
 class Parameters:
-    """Names, shapes and dtypes, taken from the first weights."""
+    """The names, shapes and dtypes of parameters, taken from the first weights."""
 
     def __init__(self, model: Model, weights: Mapping[str, Array]):
         self.layers: dict[int, dict[str, Array]] = {}  # stages without parameters are not in it
@@ -23,17 +23,18 @@ class Parameters:
         self.num_stages = 1 + max(step.layer for step in steps if step.kind in TENSOR_KINDS)
 
     def of(self, layer: int, where: str) -> Mapping[str, Array]:
-        """The stage's first weights. Raises RemoteProtocolError if there is no such stage."""
+        """Returns the stage's first weights. Raises: RemoteProtocolError if there is no such stage."""
         if not 0 <= layer < self.num_stages:
             raise RemoteProtocolError(f"{where}: layer {layer}, must be in 0..{self.num_stages - 1}")
         return self.layers.get(layer, {})
 
     def check(self, layer: int, values: Mapping[str, TaskRows], where: str) -> dict[str, Array]:
-        """The values, in the order of the parameters. Raises RemoteProtocolError for other names, shapes or dtypes."""
+        """Returns the values in the order of the parameters. Raises: RemoteProtocolError for other names, shapes or
+        dtypes."""
         return self._checked(self.of(layer, where), values, where)
 
     def check_all(self, values: Mapping[str, TaskRows], where: str) -> dict[str, Array]:
-        """As ``check``, of every stage's parameters at once."""
+        """Checks the parameters of all stages at once, as ``check`` does for one stage."""
         return self._checked({name: W for stage in self.layers.values() for name, W in stage.items()}, values, where)
 
     @staticmethod

@@ -1,29 +1,31 @@
 """The decisions of one parameter server, as a state machine: a message in, the messages to send out. Pure.
 
 R1  A training fetch is answered with the version that stash rule S1 fixes for its (epoch, interval), without tensors
-    if the asker holds it. Once the interval is done, a late fetch (of a relaunched duplicate) stashes nothing: it
-    gets the latest version, and its result will be ignored.
-R2  An evaluation fetch of epoch e gets version e + 1; a late one, when that was judged and let go, the latest.
-R3  The first gradient of (epoch, interval, layer) counts. A worker's is acknowledged: it must not wait. A graph
-    server's own needs no acknowledgement: what it says of the interval afterwards comes over the same link, later.
-R4  IntervalDone frees the stash. EpochDone of every graph server says what to wait for (``epoch``, rules E1-E4).
-R5  Epochs are stepped in order, once each, by every replica for itself, to equal bits. What belongs to a later epoch
-    is kept. Version v is the weights after v steps.
-R6  Weights to be evaluated are pinned when published and until judged. The latest epoch judged best is kept as best;
-    the one that said stop is final, and afterwards nothing is pinned any more. A verdict on a version that is not
+    if the sender holds it already. Once the interval is done, a late fetch (of a relaunched duplicate) stashes nothing:
+    it gets the latest version, and its result will be ignored.
+R2  An evaluation fetch of epoch e gets version e + 1. A late fetch, after that version was judged and dropped, gets the
+    latest.
+R3  The first gradient of (epoch, interval, layer) counts. A worker's gradient is acknowledged at once, so that it need
+    not wait. A graph server's own is not: its later messages on the interval use the same link, and so come after it.
+R4  IntervalDone frees the stash. EpochDone of every graph server tells which intervals to wait for (``epoch``, rules
+    E1-E4).
+R5  Every replica steps epochs by itself, in order, once each, to equal bits. Messages of a later epoch are kept.
+    Version v is the weights after v steps.
+R6  A version to be evaluated is pinned from its publication until it is judged. The latest version judged best is kept
+    as best. The version judged with stop is final; afterwards no other stays pinned. A verdict on a version that is not
     published here yet waits for it.
-R7  Parameter server 0 sends the coordinator its state at each version that is to be saved when it publishes it, so that
-    none is held for that: replicas are equal, and one is enough. Any of them gives its state when asked.
+R7  Parameter server 0 sends the coordinator its state at each version to be saved, when it publishes the version, so
+    that none is held for saving. Replicas are equal, so one is enough. Each gives its state when asked.
 R8  Duplicates of any message are counted, and otherwise ignored.
-R9  A gradient with NaN or infinity ends the run, or with ``run.on_nan`` = "skip" makes the whole epoch's so: its step
-    is left out by every replica alike, the next version has the same weights. Who sees where it came from tells the
-    coordinator. What is left out again and again will not get better, and ends the run too.
-R10 A run that goes on restores the state of a replica before its first epoch. Evaluations that were judged before are
-    not waited for again; the best one may be of a version that is still to come.
-R11 A graph server and its workers speak of that graph server's intervals alone, a server reports as itself, and only
-    the coordinator judges. A gradient of an epoch that is not stepped needs a stash of its (epoch, interval):
-    somebody has fetched weights for it, which is never more than ``staleness`` epochs ahead. So a worker that lies
-    spoils its own server's share at most.
+R9  A gradient with NaN or infinity ends the run. With ``run.on_nan`` = "skip" every replica leaves out the epoch's step
+    instead, and the next version has the same weights. A replica that finds such values tells the coordinator. More
+    than ``MAX_SKIPPED`` steps left out in a row end the run too.
+R10 A resumed run restores the state of a replica before its first epoch. It does not wait again for evaluations judged
+    before; the best one may be of a version that is still to come.
+R11 A graph server and its workers send only messages on that graph server's intervals, a server reports only as itself,
+    and only the coordinator judges. A gradient of an epoch that is not stepped needs a stash of its (epoch, interval):
+    weights were fetched for it, which is at most ``staleness`` epochs ahead. So a worker that lies spoils at most its
+    own server's share.
 """
 
 from __future__ import annotations
@@ -48,13 +50,13 @@ from siafu.models import Model
 from siafu.sparse import Array, TaskRows
 from siafu.tasks import Lane
 
-#: Steps in a row that ``run.on_nan`` = "skip" leaves out before it gives up.
+#: The most steps in a row that ``run.on_nan`` = "skip" leaves out.
 MAX_SKIPPED = 10
 
 
 class Replica:
-    """Parameter server ``index``. ``num_leaves``: the intervals of all graph servers.
-    Only ``handle`` changes its state."""
+    """The state of parameter server ``index``. ``num_leaves``: the intervals of all graph servers. Only ``handle``
+    changes the state."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class Replica:
         num_leaves: int,
         first: Mapping[str, Array] | None = None,
     ):
-        """``first``: the weights to begin with; None: those that the model draws."""
+        """``first``: the initial weights; None: the model's own."""
         self.index, self.train, self.run = index, config.train, config.run
         self.num_graph_servers, self.num_leaves = num_graph_servers, num_leaves
         self.peers = [peer for peer in range(config.servers.param_servers) if peer != index]
@@ -85,18 +87,18 @@ class Replica:
         # Everything that changes:
         self._stash = Stash(0, weights)
         self._optimiser = optimisers.build(config.train, model.rest)
-        self._epochs: dict[int, Epoch] = {}  # not yet stepped, of which something is in
-        self._final: int | None = None  # the version that a stop named
-        self._judged_before = -1  # the last evaluation that was in when the run went on
-        self._early: dict[int, wire.Judged] = {}  # verdicts by version, of versions to come
+        self._epochs: dict[int, Epoch] = {}  # epochs not yet stepped, of which something has arrived
+        self._final: int | None = None  # the version judged with stop
+        self._judged_before = -1  # the last epoch judged before the run was resumed
+        self._early: dict[int, wire.Judged] = {}  # version not yet published -> its verdict
         self._skipped = 0  # steps left out in a row
         self._duplicates: Counter[str] = Counter()
 
     def handle(self, sender: Address, message: wire.Message) -> list[Send]:
-        """Takes a message in and returns what to send, in order.
+        """Handles a message, and returns the messages to send, in order.
 
-        Raises: RemoteProtocolError for what no peer may send, WorkerError for gradients that are not finite,
-        StaleWeights for weights that are not held.
+        Raises: RemoteProtocolError for a message that its sender may not send, Diverged for gradients that are not
+        finite (R9), StaleWeights for weights that are not held.
         """
         handler = self._handlers.get(type(message))
         if handler is None:
@@ -107,7 +109,7 @@ class Replica:
 
     @property
     def version(self) -> int:
-        """The latest version: epochs stepped so far."""
+        """The latest version, which is the number of epochs stepped so far."""
         return self._stash.latest
 
     @property
@@ -116,7 +118,7 @@ class Replica:
 
     @property
     def stash_references(self) -> dict[int, int]:
-        """Stashed (epoch, interval) by version."""
+        """The number of stashed keys (epoch, interval) by version."""
         return self._stash.references
 
     @property
@@ -125,18 +127,18 @@ class Replica:
 
     @property
     def num_pending(self) -> int:
-        """Layer-sized values held for epochs that are not stepped."""
+        """The number of layer-sized values held for epochs that are not stepped."""
         return sum(epoch.num_pending for epoch in self._epochs.values())
 
     @property
     def duplicates(self) -> dict[str, int]:
-        """Messages ignored, by type."""
+        """The number of duplicate messages ignored, by type."""
         return dict(self._duplicates)
 
     # --- going on -----------------------------------------------------------------------------------------------------
 
     def state(self) -> wire.ParamState:
-        """All that a replica goes on from. Steps to come leave its arrays as they are."""
+        """Returns the state from which a replica can resume. Later steps do not change its arrays."""
         best = -1 if self._stash.best is None else self._stash.best
         kept = sorted({self.version, *self._stash.pinned} | ({best} if best >= 0 else set()))
         weights: dict[str, TaskRows] = {
@@ -158,7 +160,7 @@ class Replica:
         self._stash = Stash(state.version, versions.pop(state.version))
         self._judged_before = state.judged
         for version, weights in versions.items():
-            if version == state.best or self._is_due(version, state.judged):  # else it has been judged meanwhile
+            if version == state.best or self._is_due(version, state.judged):  # others have been judged meanwhile
                 self._stash.adopt(version, weights)
         for version in self._stash.versions:
             if self._is_due(version, state.judged):
@@ -168,8 +170,8 @@ class Replica:
         return [Send(COORDINATOR, wire.Ready("param_server", self.index))]
 
     def _is_due(self, version: int, judged: int) -> bool:
-        """Whether its evaluation is still to come, where epoch ``judged`` was the last that was evaluated."""
-        epoch = version - 1  # after which it would be evaluated
+        """Whether the version is still to be evaluated, if epoch ``judged`` was the last one evaluated."""
+        epoch = version - 1  # the epoch after which the version would be evaluated
         return epoch > judged and is_evaluated(epoch, self.train) and evaluated_version(epoch, self.train) == version
 
     # --- weights ------------------------------------------------------------------------------------------------------
@@ -238,16 +240,16 @@ class Replica:
             raise RemoteProtocolError(f"{where} from {sender}: nobody has fetched weights for it")
         if bad := _not_finite(values):
             sends += self._refuse(gradient.epoch, f"{where}: {bad}")
-            values = {name: np.full_like(value, np.nan) for name, value in values.items()}  # the sum is so, quietly
+            values = {name: np.full_like(value, np.nan) for name, value in values.items()}  # so is the sum, silently
         epoch.sums[gradient.layer].add(gradient.interval, values)
         return [*sends, *self._advance(epoch)]
 
     def _server_of(self, interval: int) -> int:
-        """The graph server that an interval belongs to."""
+        """Returns the graph server that an interval belongs to."""
         return interval * self.num_graph_servers // self.num_leaves
 
     def _refuse(self, epoch: int, what: str) -> list[Send]:
-        """Numbers that nothing can be learnt from (R9)."""
+        """Reports values that are not finite to the coordinator (R9). Raises: Diverged if ``run.on_nan`` = "stop"."""
         if self.run.on_nan == "stop":
             raise Diverged(f"{what} holds NaN or infinity; {nan_advice(epoch)}")
         return [Send(COORDINATOR, wire.Skipped(self.index, epoch, what))]
@@ -304,7 +306,7 @@ class Replica:
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def _advance(self, epoch: Epoch) -> list[Send]:
-        """Shares the epoch's sums if they are all in, then steps every epoch whose turn has come (R5)."""
+        """Shares the epoch's sums once they are complete, then steps every epoch whose turn it is (R5)."""
         sends = []
         if epoch.shareable and not epoch.shared:
             epoch.shared = True
@@ -325,7 +327,8 @@ class Replica:
         return messages
 
     def _step(self, epoch: Epoch) -> list[Send]:
-        """WU: one optimiser step from the gradient of the whole graph; everyone hears of the new version."""
+        """WU: takes one optimiser step with the gradient of the whole graph, and announces the new version to all graph
+        servers."""
         lr = schedules.learning_rate(epoch.epoch, self.train)
         gradient, weights = epoch.gradient(), self._stash.weights(self.version)
         sends: list[Send] = []
@@ -381,7 +384,7 @@ class Replica:
     # --- epochs -------------------------------------------------------------------------------------------------------
 
     def _open(self, epoch: int) -> Epoch | None:
-        """The epoch's record; None if it is stepped already."""
+        """Returns the epoch's record, new if need be; None if the epoch is stepped already."""
         if epoch < self.version:
             return None
         if epoch not in self._epochs:
@@ -399,7 +402,7 @@ class Replica:
             raise RemoteProtocolError(f"{where}: epoch {epoch}, interval {interval}: {limits}")
 
     def _check_owner(self, where: str, sender: Address, interval: int) -> None:
-        """The sender must be the graph server of the interval, or a worker of it."""
+        """Raises RemoteProtocolError unless the sender is the graph server of the interval, or one of its workers."""
         owner = graph_server(self._server_of(interval))
         if sender.employer != owner:
             raise RemoteProtocolError(f"{where} from {sender}: interval {interval} is of graph server {owner.name}")
@@ -418,5 +421,5 @@ def _node(text: str, where: str) -> Node:
 
 
 def _not_finite(values: Mapping[str, Array]) -> str:
-    """The first of these that holds NaN or infinity; "" if none does."""
+    """Returns the name of the first array with NaN or infinity; "" if there is none."""
     return next((name for name, value in values.items() if not np.isfinite(value).all()), "")

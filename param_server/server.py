@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def serve(joined: Joined) -> None:
-    """Runs until the coordinator says stop. Raises whatever the replica raises."""
+    """Runs until the coordinator sends Stop. Raises the replica's errors, and PeerLost if the coordinator is lost."""
     hub, config, index = joined.hub, joined.config, joined.index
     model = models.build(ModelSpec.of(config, ShardSet.open(joined.shards, ()).manifest))
     first = model_file.first_weights(model, config.train.warm_start)
@@ -61,8 +61,8 @@ def serve(joined: Joined) -> None:
 
 
 def _outlast(hub: Hub, config: Config, replica: Replica, presence: Presence) -> None:
-    """This attempt of the run is over, but the weights are whole: they are there for the
-    next one until we are told to stop."""
+    """Keeps the weights for the next attempt of the run, after this one has failed, until the coordinator sends
+    Stop."""
     presence.forget_peers()
     while True:
         try:

@@ -1,8 +1,8 @@
 """Weight stashing: which versions of the weights a parameter server holds, and for whom (Dorylus OSDI'21, §5.1).
 
 S1  The first request of a key (epoch, interval) fixes the latest version for it; all its later requests get that.
-S2  A version is stored once however many keys refer to it, and dropped when nobody needs it any more. Needed are:
-    the latest; those of stashed keys; those pinned for an evaluation; the best one.
+S2  A version is stored once however many keys refer to it, and dropped when it is no longer needed. Needed are the
+    latest version, those of stashed keys, those pinned for an evaluation, and the best one.
 S3  Releasing a key frees its stash; releasing one that has none changes nothing (duplicates are normal).
 S4  Versions are published in order, each once.
 S5  ``peak`` is the most versions ever held at once as latest or stashed: at most staleness + 2, if intervals are
@@ -22,7 +22,7 @@ WeightsByName = Mapping[str, Array]
 
 
 class Stash:
-    """Starts with the first weights as its latest version."""
+    """The versions that one parameter server holds. The first weights are its latest version at the start."""
 
     def __init__(self, version: int, weights: WeightsByName):
         # Everything that changes:
@@ -45,16 +45,16 @@ class Stash:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """Those that have a version stashed."""
+        """The keys that have a version stashed."""
         return tuple(self._stashed)
 
     @property
     def references(self) -> dict[int, int]:
-        """Stashed keys by version."""
+        """The number of stashed keys by version."""
         return dict(self._references)
 
     def weights(self, version: int) -> WeightsByName:
-        """Raises StaleWeights if the version is not held."""
+        """Returns the weights of a version. Raises: StaleWeights if it is not held."""
         if version not in self._weights:
             raise StaleWeights(
                 f"weights of version {version}: not held, there are {', '.join(map(str, self.versions))}"
@@ -62,14 +62,14 @@ class Stash:
         return self._weights[version]
 
     def acquire(self, key: Key) -> int:
-        """The version of the key, fixed by its first call (S1)."""
+        """Returns the version of the key; the first call fixes it (S1)."""
         if key not in self._stashed:
             self._stashed[key] = self.latest
             self._references[self.latest] += 1
         return self._stashed[key]
 
     def holds(self, key: Key) -> bool:
-        """Whether the key has a version: somebody has acquired it, and it is not released."""
+        """Whether the key has a version: it was acquired, and is not released."""
         return key in self._stashed
 
     def release(self, key: Key) -> None:
@@ -91,7 +91,7 @@ class Stash:
         self.peak = max(self.peak, len({self.latest, *self._references}))
 
     def adopt(self, version: int, weights: WeightsByName) -> None:
-        """Takes an earlier version, of the run that this one goes on with: to be pinned, or as the best one."""
+        """Takes an earlier version from the run that is resumed. The caller then pins it or keeps it as the best."""
         assert version < self.latest, f"version {version} of {self.latest}"
         self._weights[version] = weights
 

@@ -3,13 +3,13 @@
 Floating-point addition is not associative: so that all replicas step to equal bits, and a run can be repeated, the
 order of additions is fixed by a binary tree over the leaves 0..T-1 (the intervals of all graph servers).
 
-    U1  Node (level, i) is node (level-1, 2i) + node (level-1, 2i+1), the left one first; where the right one does not
-        exist (T is no power of two) it is the left one alone. Level 0 holds the leaves; the only node of the top level
+    U1  Node (level, i) is node (level-1, 2i) + node (level-1, 2i+1), in this order. If the right one does not exist (T
+        is no power of two), the node is the left one alone. Level 0 holds the leaves; the only node of the top level
         is the total.
     U2  Two siblings are merged as soon as both are there: leaves in order take memory for at most log2(T) + 1 values.
     U3  The first value of a leaf counts; a second one changes nothing.
-    U4  A caller's array is neither kept nor written to; an array that was handed out is never written to again.
-    U5  Complete subtrees of several servers merge into the tree of all leaves; two that overlap are an error.
+    U4  A caller's array is neither kept nor written to. An array that was returned is never written to again.
+    U5  Complete subtrees of several servers merge into the tree of all leaves; overlapping subtrees are an error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class OrderedSum:
         return bool(self._has[leaf])
 
     def add(self, leaf: int, value: Value) -> bool:
-        """Puts a leaf in; False if it was there already (U3)."""
+        """Adds a leaf; returns False if it was there already (U3)."""
         assert 0 <= leaf < self.num_leaves
         if self.has(leaf):
             return False
@@ -53,22 +53,23 @@ class OrderedSum:
         return True
 
     def nodes(self) -> dict[Node, Value]:
-        """The maximal complete subtrees."""
+        """Returns the maximal complete subtrees."""
         return dict(self._nodes)
 
     def merge(self, nodes: Mapping[Node, Value]) -> None:
-        """Puts another server's subtrees in. RemoteProtocolError for one that is not of this tree, or overlaps (U5)."""
+        """Adds another server's subtrees. Raises: RemoteProtocolError for one that is not of this tree, or overlaps
+        (U5)."""
         for node, value in nodes.items():
             self._check(node)
             self._insert(node, value)
 
     def total(self) -> Value:
-        """The sum of all leaves; only once they are complete."""
+        """Returns the sum of all leaves. Call it only once they are complete."""
         assert self.complete, f"{self.num_added} of {self.num_leaves} leaves"
         return self._nodes[self._top, 0]
 
     def _width(self, level: int) -> int:
-        """Nodes of a level."""
+        """Returns the number of nodes of a level."""
         return ((self.num_leaves - 1) >> level) + 1
 
     def _leaves(self, node: Node) -> slice:

@@ -59,7 +59,7 @@ VERBS = {
     "doctor": ("run_coordinator.doctor", "check what this machine can do and what is missing"),
 }
 
-#: Errors that say something of this machine, whichever file was opened or read.
+#: Errors whose cause is this machine, whichever file was opened or read.
 SYSTEMS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -85,8 +85,8 @@ SIAFU = Program(
 
 
 def main(argv: Sequence[str] | None = None, program: Program = SIAFU) -> int:
-    """Runs a verb. Exit code 0; 1 for a failure; 2 for the user's mistake; 3 for a run stopped by its budget or its
-    time; 130 after Ctrl-C, 143 after a polite kill."""
+    """Runs a verb. Returns the exit code: 0; 1 for a failure; 2 for the user's mistake; 3 for a run stopped by its
+    budget or its time; 130 after Ctrl-C, 143 after SIGTERM."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         args = _parse(argv, program)
@@ -131,7 +131,7 @@ def _run(args: argparse.Namespace, program: Program) -> int:
         advice = "siafu plan says what a run needs, siafu prepare --memory 2GiB keeps to a limit"
         _say(args, program, error, f"{': '.join(filter(None, ['out of memory', str(error)]))}: {advice}")
         return 1
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output has seen enough
         streams.fault_of(sys.stdout)
         return 1
     except OSError as error:  # a full disk, a folder that may not be written
@@ -143,7 +143,7 @@ def _run(args: argparse.Namespace, program: Program) -> int:
 
 
 def _refused_by_system(error: BaseException | None) -> OSError | None:
-    """What the system did not grant, where an error holds a file to blame for it."""
+    """Returns the OSError in the chain of causes by which the system refused a resource; None if there is none."""
     while error is not None and not (isinstance(error, OSError) and error.errno in SYSTEMS):
         error = error.__cause__ or error.__context__
     return error
@@ -168,7 +168,7 @@ def _check_working_folder() -> None:
 
 
 class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10's takes no [Any]
-    """Writes to what sys.stderr is at that moment: a live panel, which stands in for it, moves out of the way."""
+    """Writes to the current sys.stderr: a live panel that has replaced it moves out of the way."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -191,8 +191,8 @@ def _say(args: argparse.Namespace, program: Program, error: Exception, text: str
 
 
 def parsers(program: Program, whole: Collection[str]) -> tuple[Parser, dict[str, Parser]]:
-    """That of the command line, and those of its verbs: ``whole`` ones with all their flags, of which modules are
-    imported."""
+    """Returns the parser of the command line, and those of its verbs. Verbs in ``whole`` get all their flags, for which
+    their modules are imported."""
     name = program.name
     parser = Parser(
         prog=name, usage=f"{name} VERB [--help] ...", epilog=program.epilog, description=program.description
@@ -225,8 +225,7 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
     verb = verbs[args.verb]
     if program.name == SIAFU.name and (flag := empty_argument(argv, verb)) is not None:
         verb.error(f"{flag or 'an argument'} is empty: a shell variable that is not set?")
-    # At its first word argparse takes every positional that may be missing for missing;
-    # words after a flag are left over.
+    # At the first word argparse takes every optional positional as missing; words after a flag are left over.
     for action in verb._actions:
         missing = action.nargs == "?" and not action.option_strings and getattr(args, action.dest) == action.default
         if missing and unknown and not unknown[0].startswith("-"):
@@ -243,7 +242,7 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
 
 
 def _verb_with(flag: str, program: Program) -> str:
-    """The first verb that takes a flag, of those that make what others take; "" if none does."""
+    """Returns the first of the verbs prepare and train that takes a flag; "" if neither does."""
     for word in ("prepare", "train"):
         if word in program.verbs:
             parser = Parser(add_help=False)
@@ -263,8 +262,8 @@ def entry(program: Program = SIAFU) -> NoReturn:
 
 
 class _Stopped(KeyboardInterrupt):
-    """By Ctrl-C, a polite kill or the end of a terminal. Python takes a plain KeyboardInterrupt for unhandled once it
-    went through ``exec`` of a string, as dataclasses do, and exits as if killed.
+    """A stop by Ctrl-C, SIGTERM or the end of a terminal. Not a plain KeyboardInterrupt: once that has passed through
+    ``exec`` of a string, as dataclasses use it, Python takes it for unhandled and exits as if killed.
     """
 
     def __init__(self, number: int):

@@ -13,8 +13,8 @@ ROLES: tuple[Role, ...] = ("coordinator", "graph_server", "param_server", "worke
 
 
 class Address(NamedTuple):
-    """A member of a run. ``name`` is the index of a server as text, or the name of a worker. A key of many tables, so a
-    tuple: a dataclass is hashed by Python code."""
+    """A member of a run. ``name`` is the index of a server as text, or the name of a worker. A tuple because it is a
+    key of many tables, and Python code would hash a dataclass."""
 
     role: Role
     name: str = "0"
@@ -28,13 +28,13 @@ class Address(NamedTuple):
 
     @property
     def identity(self) -> bytes:
-        """What the member calls itself on a socket."""
+        """The member's ZeroMQ identity."""
         return f"{self.role}/{self.name}".encode()
 
     @property
     def employer(self) -> Address:
-        """The graph server whose worker this is, by its name (``w1-7`` is one of graph server
-        1's); other members are their own.
+        """The graph server of a worker, by the worker's name (``w1-7`` is of graph server 1); other members are their
+        own.
 
         With keys, a worker's name is bound to its graph server's key: ``siafu.keys.speaker``.
         """

@@ -10,13 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path("/")  # of /proc and /sys
-#: Larger arrays come from the system and go back to it at once; the most that glibc takes.
+#: The largest threshold that glibc takes: larger arrays come from the system and go back to it at once.
 KEPT_BYTES = 32 << 20
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 def cores() -> int:
-    """How many threads can run at a time; a quota of one and a half cores counts as two."""
+    """Returns how many threads can run at a time; a quota of one and a half cores counts as two."""
     ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # macOS has none
     said = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE") or ""
     quotas = [math.ceil(quota) for quota in _quotas()]
@@ -24,15 +24,15 @@ def cores() -> int:
 
 
 def memory_bytes() -> int:
-    """What this machine, or our part of it, has."""
+    """Returns the memory of this machine, or of our part of it, in bytes."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([physical, *(limit for limit, _ in _memory()), *_slurms_bytes()])
 
 
 def keep_freed_memory() -> None:
-    """Tells glibc's allocator to keep what is freed for the next epoch, which wants as much: memory that comes from the
-    system is zeroed page by page. By itself it adapts to what was freed first, so that an epoch of GAT on 28.7 million
-    edges took 631 or 655 ms by how large the arrays were that its start had made. Other C libraries: nothing."""
+    """Tells glibc's allocator to keep freed memory for the next epoch, which needs as much: memory that comes from the
+    system is zeroed page by page. By default glibc adapts to the sizes freed first. So an epoch of GAT on 28.7 million
+    edges took 631 or 655 ms, depending on the sizes of arrays at the start. Does nothing with other C libraries."""
     with suppress(OSError, AttributeError):
         heap = ctypes.CDLL(None).mallopt
         heap(_MMAP_THRESHOLD, KEPT_BYTES)
@@ -40,8 +40,8 @@ def keep_freed_memory() -> None:
 
 
 def memory_room() -> int:
-    """What control groups and Slurm still allow; 2^63 where they set no limit. Pages of
-    files that can go count as free."""
+    """Returns the bytes that control groups and Slurm still allow; 2^63 if they set no limit. Inactive pages of files
+    count as free."""
     taken = 0
     for used in _numbers(ROOT / "proc/self/statm")[1:2]:
         taken = used * os.sysconf("SC_PAGE_SIZE")
@@ -60,7 +60,7 @@ def _quotas() -> Iterator[float]:
 
 
 def _memory() -> Iterator[tuple[int, int]]:
-    """The limit of each group that has one, and what is used of it."""
+    """Yields (limit, used bytes) of each control group that limits memory."""
     for folder in _groups("memory"):
         for limit, current in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             for found, used in zip(_numbers(folder / limit), _numbers(folder / current), strict=False):
@@ -76,7 +76,8 @@ def _inactive(folder: Path) -> int:
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """The folders of our control groups that may limit this, and those above them, as far as they can be seen."""
+    """Yields the folders of our control groups for this controller, and those above them, as far as they are
+    visible."""
     try:
         lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
     except OSError:  # not Linux
@@ -90,7 +91,7 @@ def _groups(controller: str) -> Iterator[Path]:
 
 
 def _numbers(file: Path) -> list[int]:
-    """Those that a file of one line holds; none if it is not there or says "max"."""
+    """Returns the integers in a file of one line; none if the file is missing or has a word such as "max"."""
     try:
         return [int(word) for word in file.read_text().split()]
     except (OSError, ValueError):

@@ -1,9 +1,9 @@
-"""siafu's one arithmetic: the functions of ``siafu.ops`` to the same bits on every
-processor, wherever a tensor task runs.
+"""siafu's one arithmetic: the functions of ``siafu.ops`` to the same bits on every processor, wherever a tensor task
+runs.
 
-What NumPy's BLAS, its vectors or the C library decide is computed by the compiled kernels: products, sums of columns,
-exponentials and the like. The rest are sums, products and square roots of elements, which IEEE 754 decides. Without the
-compiled library this is NumPy's arithmetic, as ``siafu.kernels.ISA`` says.
+Compiled kernels compute products, sums of columns, exponentials and the like, whose bits would else depend on NumPy's
+BLAS, its vectors or the C library. The rest are sums, products and square roots of elements, whose bits IEEE 754 fixes.
+Without the compiled library this is NumPy's arithmetic, and ``siafu.kernels.ISA`` is "numpy".
 
 Rows may be bfloat16 here, and stay so until they are multiplied. One thread per call, unless ``on_threads`` is asked:
 the bits are the same.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from siafu.models import TensorOps
 
 FLOAT32 = np.dtype(np.float32)
-#: Those whose kernels several threads can share.
+#: Functions whose kernels several threads can share.
 SHARED = (
     "matmul",
     "matmul_transposed",
@@ -43,7 +43,8 @@ SHARED = (
 
 
 def on_threads(threads: int) -> TensorOps:
-    """The same functions, each on its caller's thread and as many others as leave the process ``threads`` at work."""
+    """Returns the same functions with up to ``threads`` threads: each call uses its caller's thread, and others as long
+    as the process has no more than ``threads`` at work."""
     shared = {name: partial(globals()[name], threads=threads) for name in SHARED}
     return cast("TensorOps", SimpleNamespace(**{**globals(), **shared}))
 

@@ -1,13 +1,13 @@
 """Advice for AWS's errors about credentials and logins, by the name of botocore's exception or the code of a
 service's answer. Pure.
 
-In a region that the account has not enabled, its keys are nobody's (Account Management reference guide, "Enable or
+In a region that the account has not enabled, its keys are unknown (Account Management reference guide, "Enable or
 disable AWS Regions").
 """
 
 from __future__ import annotations
 
-#: What AWS's access keys begin with: lasting ones, and those of a session. What stands in for AWS must not see them.
+#: Prefixes of AWS's access keys: long-term keys, and keys of a session. Substitutes for AWS must not see such keys.
 ACCESS_KEYS = ("AKIA", "ASIA")
 
 _MISSING = "set AWS_PROFILE, run aws configure, or give the machine a role"

@@ -1,7 +1,7 @@
 """The settings of a GPU baseline: the section ``[baseline]`` of a run's config, and the table of methods.
 
-A method is a program of ``gpu_baselines`` and what it sets by itself. Methods that only treat halo rows differently are
-one program (``halo``): vanilla, PipeGCN and AdaQP are points in one space, and whatever lies between them is a setting.
+A method is a program of ``gpu_baselines`` with its own default settings. Methods that differ only in their treatment of
+halo rows share one program (``halo``): vanilla, PipeGCN, AdaQP and their combinations differ by settings alone.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from siafu.setting import BYTES_PER_S, SECONDS, check_bounds, setting
 
 
 class Method(NamedTuple):
-    """One line of the table."""
+    """A method: one line of ``METHODS``."""
 
     program: str  # "module:Class" in gpu_baselines.methods
     what: str  # in a list of methods
     sets: Mapping[str, Any]  # settings that it begins with instead of their defaults
     takes: frozenset[str]  # settings of [baseline] that it uses, besides COMMON
-    partitions: Callable[[Baseline], int] = lambda b: b.ranks  # of the graph
+    partitions: Callable[[Baseline], int] = lambda b: b.ranks  # number of the graph's partitions
 
 
 #: Variable of a rank's environment: the descriptor of the socket at MASTER_PORT, which rank 0 has inherited.
@@ -240,7 +240,7 @@ class Baseline:
                 raise ConfigError(f"baseline.{name} = {getattr(self, name)}: needs {needs}")
 
     def _used_with(self) -> dict[str, tuple[bool, str]]:
-        """Settings that mean nothing without another one: whether that is so, and which one."""
+        """Returns for settings that need another setting: name -> (whether that is set, a text that names it)."""
         changing, adaptive = self.scheme in ("uniform", "adaptive"), self.scheme == "adaptive"
         return {
             "gamma": (self.smooth != "none", "baseline.smooth = F, G or FG"),
@@ -258,7 +258,8 @@ class Baseline:
 
 @dataclass(frozen=True)
 class BaselineConfig(Config):
-    """A baseline's run: a config with one section more, of which servers, lambda and cloud are not read."""
+    """The config of a baseline's run, with one section more. Of servers, lambda and cloud it uses only what sets
+    prices."""
 
     baseline: Baseline = field(default_factory=Baseline)
 
@@ -272,19 +273,19 @@ class BaselineConfig(Config):
 
     @property
     def partitions(self) -> int:
-        """Parts that the graph is cut into: what the method takes for a rank, a chunk or a batch."""
+        """The number of parts that the graph is cut into: by method one per rank, chunk or subgraph."""
         return METHODS[self.baseline.method].partitions(self.baseline)
 
 
 def load(path: str | Path) -> Config:
-    """The config in a TOML file: a baseline's where it has that section, else one of graph servers."""
+    """Reads the config in a TOML file: a ``BaselineConfig`` if it has the section ``[baseline]``, else a ``Config``."""
     sections = configs.sections_of(path)
     return (BaselineConfig if "baseline" in sections else Config).from_dict(sections)
 
 
 def first_settings(method: str, model: str) -> dict[str, Any]:
-    """What a method begins with instead of siafu's defaults. As published, rows are
-    summed before they are transformed."""
+    """Returns the settings that a method starts with instead of siafu's defaults. As published, rows are summed before
+    they are transformed (``model.narrow`` is off)."""
     if method not in METHODS:
         raise ConfigError(f"baseline.method = {method}: {one_of(method, METHODS)}")
     wide = {"model.narrow": False} if "narrow" in models.named(model).takes else {}

@@ -1,10 +1,10 @@
 """The checkpoints of a run on disk, their copies elsewhere, and a thread that saves them.
 
-S1  A checkpoint is written beside, as .epoch-0042.partial, its manifest last; then it is renamed, and the folder above
-    synced. A crash or a power cut leaves what was there before, or the new one (``siafu.faultpoints``).
-S2  What is saved last is what training goes on from: ``keep`` versions up to it stay, older ones go, and so do newer
-    ones, which are of a past that a run was taken back from. Nothing goes before the new one is there.
-S3  Whatever goes, or gives way to the same version, is renamed first: a folder called epoch-N was written whole.
+S1  A checkpoint is written as .epoch-0042.partial, its manifest last; then it is renamed, and the folder above synced.
+    A crash or a power cut leaves the previous checkpoints, or these and the new one (``siafu.faultpoints``).
+S2  Training resumes from the checkpoint saved last. ``keep`` versions up to it stay. Older ones are removed, and so are
+    newer ones: they are from before the run was set back. Nothing is removed before the new one is complete.
+S3  A folder to be removed or replaced is renamed first: so a folder called epoch-N is always complete.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ __all__ = ["FOLDER_NAME", "Mirror", "Saver", "Store", "TrainingState", "load", "
 
 logger = logging.getLogger(__name__)
 
-#: Where checkpoints can be copied to: the scheme of ``run.checkpoint_to`` -> a class that is built from URL and run.
+#: Targets for copies: the scheme of ``run.checkpoint_to`` -> a class that is built from URL and run.
 MIRRORS = {"s3": "infra.checkpoint_copies:BucketMirror"}
 #: How long leaving the ``with`` block of a Saver waits for the disk.
 CLOSE_S = 60.0
 
-#: Of checkpoints.
+#: Names of checkpoints' folders.
 FOLDER_NAME = re.compile(r"epoch-(\d{4,9})")
 _LEFTOVER = re.compile(r"\.(epoch-\d{4,9})\.(partial|replaced|removed)")
 
 
 class Mirror(Protocol):
-    """Somewhere else that checkpoints of one run are copied to. Every method raises GnnError if it fails."""
+    """A remote place for copies of one run's checkpoints. Every method raises GnnError if it fails."""
 
     def versions(self) -> Sequence[int]:
-        """Those that are there whole, ascending."""
+        """Returns the versions that are complete there, ascending."""
 
     def upload(self, folder: Path, version: int) -> None:
-        """Copies FILES, then MANIFEST."""
+        """Copies the files of ``folder`` there: FILES, then MANIFEST."""
 
     def fetch(self, version: int, folder: Path) -> None:
-        """Brings the same files to ``folder``, which exists. They are checked by whoever asks."""
+        """Copies the same files to ``folder``, which exists. The caller checks them."""
 
     def remove(self, version: int) -> None:
-        """The manifest first."""
+        """Removes a version, its manifest first."""
 
 
 class Store:
-    """The checkpoints of one run in ``folder``, the ``keep`` newest of them, and their copies elsewhere. ``data``: the
-    fingerprint of what the run trains on, kept in each.
+    """The ``keep`` newest checkpoints of one run in ``folder``, and their copies elsewhere. ``data``: the fingerprint
+    of the run's data, kept in each.
 
-    Any thread may use it: reading waits for what is being saved.
+    Any thread may use it: reading waits until saving has ended.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Store:
         self._at_work = threading.Lock()  # its holder alone changes the folder
 
     def save(self, state: TrainingState) -> Path:
-        """Saves it whole or not at all; returns its folder. Raises: DatasetError if it cannot be written.
+        """Saves the state completely or not at all; returns its folder. Raises: DatasetError if it cannot be written.
 
-        A copy that fails is a logged word: the checkpoint is there.
+        A copy that fails is only logged: the checkpoint itself is saved.
         """
         target = self._path(state.version)
         with self._at_work:
@@ -93,10 +93,11 @@ class Store:
         return target
 
     def newest(self, *, fetch: bool = False) -> TrainingState | None:
-        """The newest whole one; damaged ones that are newer are passed over with a logged word. None: there is none.
+        """Returns the newest complete checkpoint; None if there is none. Skips damaged ones, and logs them.
 
-        ``fetch``: where none is here, the mirror's newest is brought, for a run that another machine has begun. Raises:
-        DatasetError if the folder cannot be read, or all in it are damaged; GnnError if the mirror cannot be read.
+        ``fetch``: if there is none here, copies the mirror's newest, for a run that another machine has started.
+        Raises: DatasetError if the folder cannot be read, or all in it are damaged and none was fetched; GnnError if
+        the mirror cannot be read.
         """
         with self._at_work:
             try:
@@ -123,12 +124,12 @@ class Store:
             return fetched
 
     def versions(self) -> list[int]:
-        """Those that are here, ascending."""
+        """Returns the versions in the folder, ascending."""
         entries = self.folder.iterdir() if self.folder.is_dir() else ()
         return sorted(int(match[1]) for entry in entries if (match := FOLDER_NAME.fullmatch(entry.name)))
 
     def _own(self, folder: Path) -> TrainingState:
-        """What is in a checkpoint's folder. ConfigError if it was trained on other data than ours."""
+        """Loads a checkpoint's folder. Raises: ConfigError if it was trained on other data than ours."""
         state = load(folder)
         if differ := differences(Manifest.read(folder).data, self.data):
             raise ConfigError(f"{folder}: was trained on other {differ} than the graph has now")
@@ -160,7 +161,8 @@ class Store:
         reach("checkpoint/old-removed")
 
     def _tidy(self) -> None:
-        """Removes what crashes and saving have left. What gave way to a checkpoint that never came is put back."""
+        """Removes leftovers of crashes and of saving. A replaced checkpoint whose successor was never completed is put
+        back."""
         for entry in self.folder.iterdir() if self.folder.is_dir() else ():
             if (match := _LEFTOVER.fullmatch(entry.name)) is None:
                 continue
@@ -203,20 +205,20 @@ class Store:
 
 
 def name_of(version: int) -> str:
-    """Of a checkpoint's folder."""
+    """Returns the name of a checkpoint's folder."""
     return f"epoch-{version:04}"
 
 
 def superseded(versions: Sequence[int], saved: int, keep: int) -> list[int]:
-    """Which of them go, by rule S2, once ``saved`` is there."""
+    """Returns the versions to remove, by rule S2, once ``saved`` is complete."""
     staying = sorted(version for version in versions if version <= saved)[-keep:]
     return sorted(set(versions) - set(staying))
 
 
 def mirror_of(url: str, run: str) -> Mirror | None:
-    """Where ``run.checkpoint_to`` says that the checkpoints of a run of this name are copied to; None for "".
+    """Makes the mirror for checkpoints of the run named ``run``; ``url``: ``run.checkpoint_to``. None for "".
 
-    Raises: ConfigError if it names no place that there is, or needs what is not installed.
+    Raises: ConfigError if the URL's scheme is unknown, or needs a package that is not installed.
     """
     if not url:
         return None
@@ -238,14 +240,14 @@ def _aside(target: Path, state: str) -> Path:
 
 
 class Saver:
-    """A thread that saves the newest state it was given: training never waits for a disk. Use in a ``with`` block, or
-    call ``close``. One other thread calls it."""
+    """A thread that saves the newest state that it was given, so that training never waits for a disk. Use in a
+    ``with`` block, or call ``close``. Only one other thread may call it."""
 
     def __init__(self, store: Store):
         self._store = store
         self._changed = threading.Condition()
-        # Everything that changes, by whoever holds the condition:
-        self.saved: int | None = None  # the version that this has put on disk last
+        # All mutable state, changed only by the holder of the condition:
+        self.saved: int | None = None  # the version saved last
         self.failures = 0  # each is a logged warning; the run goes on, older checkpoints stay
         self._waiting: TrainingState | None = None
         self._busy = self._closing = False
@@ -253,19 +255,19 @@ class Saver:
         self._thread.start()
 
     def put(self, state: TrainingState) -> None:
-        """Has it saved. If one is waiting still, this one takes its place. Its arrays must not change any more."""
+        """Queues a state for saving. It replaces one that still waits. Its arrays must not change any more."""
         with self._changed:
             assert not self._closing, "put after close"
             self._waiting = state
             self._changed.notify_all()
 
     def wait(self, timeout_s: float) -> bool:
-        """Until what was put is on disk, or has failed; whether that was within ``timeout_s``."""
+        """Waits until the queued state is on disk, or has failed. Returns whether that was within ``timeout_s``."""
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting is None and not self._busy, timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Waits for what is under way and waiting, but no longer than that; a second call for nothing."""
+        """Waits for states that are being saved or wait, at most ``timeout_s``. A second call returns at once."""
         with self._changed:
             if self._closing:
                 return
@@ -294,7 +296,7 @@ class Saver:
                 self._done(state.version)
 
     def _next(self) -> TrainingState | None:
-        """What to save now; None once closed and nothing waits."""
+        """Waits for the next state to save, and returns it; None once closed and nothing waits."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is not None or self._closing)
             state, self._waiting = self._waiting, None
@@ -302,7 +304,7 @@ class Saver:
             return state
 
     def _done(self, version: int | None) -> None:
-        """``version``: what was saved; None: it failed."""
+        """Records the end of a save. ``version``: the version saved; None: it failed."""
         with self._changed:
             if version is None:
                 self.failures += 1

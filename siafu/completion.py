@@ -13,7 +13,7 @@ import shtab
 from siafu.parser import offered
 
 SHELLS = ("bash", "zsh", "fish")
-#: Words of a metavar -> what a shell completes there.
+#: Words of a metavar -> shtab's completion.
 KINDS = {
     **dict.fromkeys(("FILE", "SOURCE", "MODEL", "NEW", "PATH"), shtab.FILE),
     **dict.fromkeys(("DIR", "FOLDER", "RUN"), shtab.DIRECTORY),
@@ -44,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def script(shell: str) -> str:
-    """For ``siafu`` and its verbs."""
+    """Returns the completion script for ``siafu`` and its verbs."""
     program = importlib.import_module("siafu.__main__")  # by name: its table has this module
     parser, verbs = program.parsers(program.SIAFU, program.VERBS)
     for verb in verbs.values():
@@ -54,7 +54,7 @@ def script(shell: str) -> str:
 
 
 def _complete(action: argparse.Action) -> None:
-    """Tells shtab what stands at a flag or a word: values, a file or a folder."""
+    """Tells shtab how to complete a flag or a word: by values, by files or by folders."""
     words = action.metavar.split("|") if isinstance(action.metavar, str) else []
     kinds = [KINDS[word] for word in words if word in KINDS]
     if values := offered(action):

@@ -1,8 +1,8 @@
 """The configuration of a run: one TOML file, frozen dataclasses, every value checked on construction.
 
 Defaults < TOML < ``--set section.key=value`` and the command line's flags. An unknown key is an error. A field's
-comment (the text after ``#``) is its help on the command line. The resolved config goes into the run directory, and its
-digest into every handshake: two roles that disagree on it refuse each other.
+``setting`` has its help text for the command line. The resolved config goes into the run directory, and its digest into
+every handshake: two roles that disagree on it refuse each other.
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ else:
         import tomli as tomllib
 
 
-#: Of ``[data]``: what may change while a run goes on, since it trains on the same edges,
-#: features, labels and splits after it.
+#: Settings of ``[data]`` that may change when a run is resumed: its edges, features, labels and splits stay the same.
 REPARTITIONS = frozenset({"parts", "partitioner", "order", "cache_dir", "keep_aggregate"})
-#: Of an environment's memory: for rows that never change.
+#: Share of an environment's memory for constant rows.
 KEPT_SHARE = 0.25
-#: Of a GPU's memory that is free at the start: for copies of weights and of rows that never change.
+#: Share of a GPU's memory, free at the start, for copies of weights and of constant rows.
 GPU_KEPT_SHARE = 0.5
 
 
@@ -164,12 +163,13 @@ class Model:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Outputs of the hidden layers."""
+        """The number of outputs of each hidden layer."""
         return self.hidden * self.num_hidden if len(self.hidden) == 1 else self.hidden
 
     @property
     def num_hidden(self) -> int:
-        """All but the last layer; with jumping knowledge that too, and one more stage gives the classes."""
+        """The number of hidden layers: all but the last. With jumping knowledge all are hidden, and one more stage
+        gives the classes."""
         return self.layers if self.jump != "none" else self.layers - 1
 
 
@@ -297,7 +297,7 @@ class Servers:
 
     @property
     def port_range(self) -> tuple[int, int] | None:
-        """First and last port that a role may bind; None for any."""
+        """The first and the last port that a role may bind; None: any port."""
         if not self.ports:
             return None
         found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", self.ports)
@@ -369,12 +369,12 @@ class Lambda:
 
     @property
     def keep_bytes(self) -> int:
-        """Of rows that never change, what an environment keeps from task to task."""
+        """The most bytes of constant rows that an environment keeps from task to task."""
         return int(KEPT_SHARE * (self.memory_mb << 20)) if self.keep_constants else 0
 
     @property
     def core(self) -> float:
-        """The share of a core that an environment computes with, which is one thread: at most 1."""
+        """The share of a core that an environment computes with: at most 1, since it has one thread."""
         limited = self.place.billed or self.cpu_share == "real"
         return min(1.0, self.memory_mb / CORE_MB) if limited else 1.0
 
@@ -463,7 +463,7 @@ class Cloud:
 
 @dataclass(frozen=True)
 class Config:
-    """A whole run. Sections are attributes, but for ``lambda``, which Python keeps for itself: ``lambdas``."""
+    """The configuration of a run. Sections are attributes; ``lambda``, a keyword of Python, is ``lambdas``."""
 
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
@@ -475,13 +475,13 @@ class Config:
 
     @property
     def overlaps(self) -> bool:
-        """Whether anything may be under way beside anything else: not in no-pipe, not even inside a worker."""
+        """Whether steps may overlap. In no-pipe none do, not even inside a worker."""
         return self.train.mode != "no-pipe"
 
     @property
     def listen(self) -> str:
-        """Where members that this machine starts listen. Unix sockets carry twice as much as the loopback interface
-        does, for half of a processor's time: they are taken where nobody could want to dial a port."""
+        """The address that members started by this machine bind. It is UNIX if no member has to dial a port: Unix
+        sockets carry twice as much as the loopback interface, for half of the processor time."""
         servers, lambdas = self.servers, self.lambdas
         alone = servers.backend != "lambda" or (lambdas.on == "local" and not lambdas.proxy)
         asked = servers.listen != Servers.listen or servers.ports or lambdas.callback_host
@@ -489,9 +489,9 @@ class Config:
 
     @property
     def rematerialises(self) -> bool:
-        """Whether backward recomputes activations instead of fetching what forward sent home. A row of
-        128 costs a Lambda 1.5 µs to compute from 602 features, 14 µs to fetch at its 75 MB/s, and 0.5
-        µs through this machine's memory."""
+        """Whether backward recomputes activations instead of fetching those that forward sent to the graph server. A
+        row of 128 costs a Lambda 1.5 µs to compute from 602 features, 14 µs to fetch at its 75 MB/s, and 0.5 µs
+        through this machine's memory."""
         if self.servers.backend != "lambda":
             return False  # nothing is fetched
         if self.lambdas.rematerialise == "auto":
@@ -500,21 +500,21 @@ class Config:
 
     @cached_property
     def digest(self) -> str:
-        """16 hex digits over every value; equal on all roles of a run."""
+        """A hash of all values, 16 hex digits; equal on all roles of a run."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         return {_section_name(f.name): dataclasses.asdict(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     def flat(self) -> dict[str, Any]:
-        """``{"section.key": value}``."""
+        """Returns all values as ``{"section.key": value}``."""
         return {
             f"{section}.{key}": value for section, values in self.to_dict().items() for key, value in values.items()
         }
 
     @classmethod
     def from_dict(cls, sections: Mapping[str, Any]) -> Self:
-        """Raises ConfigError naming the key, the value and what is allowed."""
+        """Makes a config of sections. Raises: ConfigError naming the key, the value and the allowed values."""
         known = {_section_name(f.name): f for f in dataclasses.fields(cls)}
         for name in sections:
             if name not in known:
@@ -528,7 +528,7 @@ class Config:
         return cls(**made)
 
     def replace(self, assignments: Mapping[str, Any]) -> Self:
-        """A config with ``{"section.key": value}`` put in; strings are parsed as the field's type asks."""
+        """Returns a config with these values, ``{"section.key": value}``; strings are parsed by the field's type."""
         sections = self.to_dict()
         for key, value in assignments.items():
             section, dot, name = key.partition(".")
@@ -538,15 +538,16 @@ class Config:
         return type(self).from_dict(sections)
 
 
-#: What to do where the cache folder cannot be used.
+#: Advice if the cache folder cannot be used.
 CACHE_ADVICE = "set data.cache_dir, or XDG_CACHE_HOME in the environment, to a folder that you may write to"
 
 
 def cache_folder(chosen: str = "") -> Path:
-    """Where siafu keeps what it can make again: ``chosen`` if that is not empty, else ``siafu`` in $XDG_CACHE_HOME or
-    ~/.cache. The XDG base directory specification has a relative $XDG_CACHE_HOME ignored.
+    """Returns the folder for files that siafu can make again: ``chosen``, or if it is empty ``siafu`` in
+    $XDG_CACHE_HOME or ~/.cache. A relative $XDG_CACHE_HOME is ignored, as the XDG specification demands.
 
-    ConfigError if that is below a home directory and there is none, as in a container whose user is only a number.
+    Raises: ConfigError if the folder is below a home directory that does not exist, as in a container whose user is
+    only a number.
     """
     said = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
@@ -554,7 +555,7 @@ def cache_folder(chosen: str = "") -> Path:
             return Path(chosen).expanduser()
         if not said.is_absolute():
             said = Path.home() / ".cache"
-            if not said.is_absolute():  # HOME="": files would appear in whichever folder one stands in
+            if not said.is_absolute():  # HOME="": files would be written into the working folder
                 raise RuntimeError(f"HOME is {os.environ.get('HOME')!r}")
         return said / "siafu"
     except RuntimeError as error:
@@ -564,12 +565,12 @@ def cache_folder(chosen: str = "") -> Path:
 
 
 def load(path: str | Path) -> Config:
-    """The config in a TOML file."""
+    """Reads the config in a TOML file."""
     return Config.from_dict(sections_of(path))
 
 
 def sections_of(path: str | Path) -> dict[str, Any]:
-    """What a TOML file says, without defaults."""
+    """Reads the sections of a TOML file, without defaults."""
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
@@ -580,7 +581,7 @@ def sections_of(path: str | Path) -> dict[str, Any]:
 
 
 def dump(config: Config) -> str:
-    """The config as TOML, every field written out."""
+    """Returns the config as TOML, with every field."""
     lines = []
     for section, values in config.to_dict().items():
         lines.append(f"[{section}]")
@@ -591,7 +592,7 @@ def dump(config: Config) -> str:
 
 
 def settings(of: type[Config] = Config) -> dict[str, Setting]:
-    """``"section.key"`` -> all that is said of it, in the order of the sections' fields."""
+    """Returns ``"section.key"`` -> its ``Setting``, in the order of the sections' fields."""
     return {
         f"{_section_name(f.name)}.{key}": said
         for f in dataclasses.fields(of)
@@ -600,20 +601,20 @@ def settings(of: type[Config] = Config) -> dict[str, Setting]:
 
 
 def flags(of: type[Config] = Config) -> dict[str, str]:
-    """Names of flags, with _ for -, -> "section.key"."""
+    """Returns the name of a flag, with _ for -, -> "section.key"."""
     return {said.flag: key for key, said in settings(of).items() if said.flag}
 
 
 def type_and_default(key: str, of: type[Config] = Config) -> tuple[Any, Any]:
-    """Of "section.key"."""
+    """Returns the type and the default value of "section.key"."""
     section, _, name = key.partition(".")
     held = next(getattr(of(), f.name) for f in dataclasses.fields(of) if _section_name(f.name) == section)
     return types_of(type(held))[name], getattr(held, name)
 
 
 def parsed(key: str, value: Any) -> Any:
-    """The value of "section.key" as its type asks, not held against any other.
-    ConfigError if it cannot be, or is no key."""
+    """Converts a value to the type of "section.key", without comparing it with other settings. Raises: ConfigError if
+    that fails, or the key is unknown."""
     section, _, name = key.partition(".")
     known = {_section_name(f.name): f.default_factory for f in dataclasses.fields(Config)}
     hint = types_of(known[section]).get(name) if section in known else None
@@ -626,8 +627,8 @@ def _section_name(attribute: str) -> str:
     return "lambda" if attribute == "lambdas" else attribute
 
 
-#: Settings in the config.toml of older runs, which are still predicted and exported, with the values that mean what
-#: siafu does today: ``data.verify`` is always done; both values of ``baseline.solver`` found the same optimum.
+#: Removed settings in the config.toml of older runs, which can still be predicted and exported -> the values that have
+#: today's meaning: ``data.verify`` is always done; both values of ``baseline.solver`` found the same optimum.
 RETIRED: Mapping[str, tuple[Any, ...]] = {
     "data.verify": (True, False),
     "baseline.solver": ("exact", "milp"),

@@ -9,18 +9,18 @@ LONGEST = 2000  # characters of a message
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names of many, for a message."""
+    """Lists the first ``SHOWN`` names, for a message."""
     return ", ".join([*map(repr, names[:SHOWN]), *(["…"] if len(names) > SHOWN else [])])
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things, for a message: "1 row", "2,000 rows"."""
+    """Formats a number of things for a message: "1 row", "2,000 rows"."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def one_of(said: object, names: Iterable[str]) -> str:
-    """What a word must be, and which of these it may have been meant for."""
-    import difflib  # for those who err
+    """Returns the end of an error message: the names allowed, and the one that was probably meant."""
+    import difflib  # only errors need it
 
     known, word = [str(name) for name in names], str(said).lower()
     # sync is not async, gelu not elu, float16 not float64: a slip leaves the first letter, and no digit changes.
@@ -38,18 +38,18 @@ def _digits(word: str) -> str:
 
 
 class GnnError(Exception):
-    """Base of all of them. ``exit_code`` is what the command line returns for it."""
+    """Base class of siafu's errors. ``exit_code``: the command line's exit code for it."""
 
     exit_code = 1
 
 
 class _OneLine(GnnError):
-    """Shows its message as one line without control characters: it quotes files and
-    libraries, which may say anything, and at any length."""
+    """Shows its message as one line without control characters, at most about ``LONGEST`` long: it may quote any text
+    from files and libraries."""
 
     def __str__(self) -> str:
         text = super().__str__()
-        if len(text) > LONGEST:  # where it stands comes first, what it must be last
+        if len(text) > LONGEST:  # keep both ends: the place comes first, the requirement last
             text = f"{text[: LONGEST // 2]} … {text[-LONGEST // 4 :]}"
         return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
@@ -61,13 +61,13 @@ class ConfigError(_OneLine):
 
 
 class DatasetError(_OneLine):
-    """A source or a shard is malformed, truncated, or does not fit what was asked of it."""
+    """A source or a shard is malformed, truncated, or does not fit the request."""
 
     exit_code = 2
 
 
 class DownloadError(_OneLine):
-    """A published file could not be fetched, or not as it was published."""
+    """A published file could not be fetched, or differs from the published one."""
 
 
 class ProtocolError(GnnError):
@@ -75,20 +75,20 @@ class ProtocolError(GnnError):
 
 
 class LocalProtocolError(ProtocolError):
-    """We tried to send what the protocol does not allow: a bug here."""
+    """This process tried to send a message that the protocol does not allow: a bug in siafu."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """A peer sent what the protocol does not allow."""
+    """A peer sent a message that the protocol does not allow."""
 
 
 class PeerLost(GnnError):
-    """A role of the run died, hung up, or stayed silent beyond its deadline."""
+    """A role of the run died, hung up, or stayed silent for too long."""
 
 
 class UnknownError(PeerLost):
-    """An exception that is none of ours has ended a role of the run. ``what``: its type, text
-    and place, whichever role it was."""
+    """An exception that is not one of siafu's has ended a role of the run. ``what``: its type, text and place, without
+    the role."""
 
     what = ""
 
@@ -102,11 +102,11 @@ class WorkerTimeout(WorkerError):
 
 
 class Diverged(GnnError):
-    """The loss, or a gradient, is no number: what a learning rate may do, and a machine does not."""
+    """The loss or a gradient is NaN or infinite: a learning rate may cause it, a machine does not."""
 
 
 class StaleWeights(GnnError):
-    """A weight version was asked for that the parameter server no longer holds."""
+    """The parameter server no longer holds the weight version asked for."""
 
 
 class PriceUnknown(GnnError):
@@ -116,8 +116,8 @@ class PriceUnknown(GnnError):
 
 
 def nan_advice(epoch: int) -> str:
-    """What may help where a gradient or a loss of this epoch is no number: before the
-    first step, no learning rate does."""
+    """Returns advice for a gradient or a loss of this epoch that is NaN or infinite. Before the first step, a learning
+    rate cannot be the cause."""
     if epoch > 0:
         return "a smaller learning rate may help"
     return "no step was taken yet, so edge weights or features are too large: divide them by a constant"

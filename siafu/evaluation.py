@@ -1,14 +1,14 @@
 """Decides which epochs are evaluated, after which the weights are saved, and what a result reports of them. Graph
 servers run the evaluation, parameter servers keep its weights; both must agree.
 
-How often, where nobody says (``usual_eval_every``):
+Rules for the default interval between evaluations (``usual_eval_every``):
 
 1. On a graph of up to ``SMALL`` vertices and edges an evaluation takes milliseconds: every epoch is evaluated, and the
-   best one and patience are exact to the epoch.
-2. On a larger one, every 10th epoch. An evaluation is a training epoch's forward, which is less work than the epoch
-   itself: so less than a tenth is evaluation's.
-3. Where an evaluation looks along more than an epoch does, so many times as seldom: link prediction, which ranks each
-   held-out edge among its false ones, and inductive training, which sees a part of the edges.
+   best epoch and patience are exact.
+2. On a larger graph, every 10th epoch. An evaluation is a training epoch's forward pass, which is less work than the
+   epoch itself: so evaluations take less than a tenth of the time.
+3. If an evaluation uses more edges than an epoch, it is proportionally rarer. This is so in link prediction, which
+   ranks each held-out edge among its false ones, and in inductive training, which uses a part of the edges.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from siafu.run_files import BySplit, Evaluation, Outcome
 from siafu.shards import Manifest
 from siafu.views import TRAINING
 
-#: Vertices and edges, as gathered, of a graph whose every epoch is evaluated.
+#: The most vertices and edges, as gathered, of a graph whose every epoch is evaluated.
 SMALL = 1_000_000
 #: Epochs between two evaluations of a larger one.
 LARGE_EVERY = 10
 
 
 def usual_eval_every(manifest: Manifest) -> int:
-    """What ``train.eval_every = -1`` stands for on a graph, by the rules above."""
+    """Returns the value of ``train.eval_every`` that -1 stands for on a graph, by the rules above."""
     if manifest.num_vertices + manifest.num_edges <= SMALL:
         return 1
     trained = evaluated = 1
@@ -41,13 +41,13 @@ def usual_eval_every(manifest: Manifest) -> int:
 
 
 def rounds(train: Train) -> int:
-    """Epochs by which tasks are numbered. Where nothing is trained (epochs = 0) there is one, an
+    """Returns the number of epochs by which tasks are numbered. Without training (epochs = 0) it is one, for an
     evaluation of the first weights."""
     return max(1, train.epochs)
 
 
 def evaluated_version(epoch: int, train: Train) -> int:
-    """Of the weights that the evaluation after ``epoch`` is of: optimiser steps that were taken."""
+    """Returns the version of the weights evaluated after ``epoch``: the number of optimiser steps taken."""
     return min(epoch + 1, train.epochs)
 
 
@@ -57,13 +57,14 @@ def is_evaluated(epoch: int, train: Train) -> bool:
 
 
 def _every(train: Train) -> int:
-    """``eval_every``; each epoch where it is -1 and no graph has told what that stands for."""
+    """Returns the epochs between evaluations: ``eval_every``; 0: only the last epoch; 1 while it is -1, not yet
+    resolved for a graph."""
     return abs(train.eval_every) or rounds(train)
 
 
 class EvaluatedEpochs(Sequence[int]):
-    """Those, ascending, without a list of them: a run that is to end by its limits may be given any number of
-    epochs."""
+    """The evaluated epochs, ascending. They are computed on demand: a run that ends by its limits may have any number
+    of epochs."""
 
     def __init__(self, train: Train):
         self._rounds = rounds(train)
@@ -82,7 +83,7 @@ class EvaluatedEpochs(Sequence[int]):
         return min((range(len(self))[place] + 1) * self._every, self._rounds) - 1
 
     def after(self, epoch: int) -> int | None:
-        """The next of them; ``epoch``: from -1 on. None: there is none."""
+        """Returns the first evaluated epoch after ``epoch`` (-1 or more); None if there is none."""
         place = (epoch + 1) // self._every
         return self[place] if place < len(self) and epoch < self._rounds - 1 else None
 
@@ -93,9 +94,9 @@ def is_checkpoint(epoch: int, run: Run) -> bool:
 
 
 def outcome(kept: Evaluation | None, final: Evaluation | None, train: Train) -> Outcome:
-    """What a result says of evaluations. ``kept``: the record of the one whose weights are
-    model.safetensors; ``final``: the last one's; None where there was none. ``best_epoch`` is None where
-    no validation vertices chose it."""
+    """Returns the part of a result on evaluations. ``kept``: the record of the evaluation whose weights are
+    model.safetensors; ``final``: the last one's; None if there was none. ``best_epoch`` is None without validation
+    vertices."""
     test, val = ((kept[split] if kept else None) or {} for split in ("test", "val"))
     why = f"the best by validation {train.stop_on}" if val else "no validation vertices: the last epoch is kept"
     return {

@@ -15,8 +15,8 @@ from siafu.start import ROOT
 
 @contextlib.contextmanager
 def needed(extra: str) -> Iterator[None]:
-    """Around imports of modules that need an extra, where a verb begins its work: its --help needs none. ConfigError
-    that says how to install what is missing."""
+    """Wraps imports of modules that need an extra, at the start of a verb's work, so that its --help needs none.
+    Raises: ConfigError that says how to install a missing package."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -26,14 +26,15 @@ def needed(extra: str) -> Iterator[None]:
 
 
 def advice(error: ImportError, how: str) -> str:
-    """``how`` to install what is missing; where it is there and cannot be loaded (ulimit -v, a broken library), why."""
+    """Returns ``how``, the advice to install a missing package. If the package is installed but cannot be loaded
+    (ulimit -v, a broken library), returns the reason instead."""
     if isinstance(error, ModuleNotFoundError):
         return how
     return f"it is installed and cannot be loaded ({str(error).partition(chr(10))[0]})"
 
 
 def install(*extras: str) -> str:
-    """The command line that adds extras of ``pyproject.toml``, for an error message."""
+    """Returns the command line that installs extras of ``pyproject.toml``, for an error message."""
     named = f"[{','.join(extras)}]"
     if not os.path.isfile(os.path.join(ROOT, "pyproject.toml")):
         return f"{pip()} install {shlex.quote(f'siafu{named}')}"
@@ -42,7 +43,7 @@ def install(*extras: str) -> str:
 
 
 def pip() -> str:
-    """The pip of this Python, as short as it can be called in the working folder."""
+    """Returns the shortest command for this Python's pip from the working folder."""
     folder = os.path.dirname(sys.executable)
     beside = os.path.join(folder, "pip")
     called = shutil.which("pip")
@@ -54,7 +55,7 @@ def pip() -> str:
 
 
 def _shown(path: str) -> str:
-    """Relative if it lies below the working folder."""
+    """Returns the path, relative if it lies below the working folder."""
     try:
         below = os.path.relpath(path)
     except OSError:  # the working folder was deleted

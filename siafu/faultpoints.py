@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-#: In the order in which ``siafu.checkpoints.Store.save`` comes by. "torn": half of a file is written.
+#: In the order in which ``siafu.checkpoints.Store.save`` reaches them. "torn": half of a file is written.
 POINTS = (
     "checkpoint/leftovers-removed",
     "checkpoint/folder-made",
@@ -26,12 +26,12 @@ POINTS = (
     "checkpoint/old-aside",
     "checkpoint/old-removed",
 )
-#: The one at which this process is to die, for tests.
+#: Environment variable with the point at which this process is to die, for tests.
 VARIABLE = "SIAFU_FAULT_POINT"
 
 
 def reach(name: str) -> None:
-    """Does nothing, unless the environment names this point: then the process ends here, as by ``kill -9``."""
+    """Ends the process, as by ``kill -9``, if the environment names this point; else does nothing."""
     assert name in POINTS, name
     if os.environ.get(VARIABLE) == name:
         os.kill(os.getpid(), signal.SIGKILL)

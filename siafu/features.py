@@ -1,6 +1,6 @@
 """Checks, converts and normalises feature rows on their way into shards, a block at a time.
 
-A matrix may be larger than memory: ``Matrix`` is all that is asked of a dense one, and every pass reads ``blocks``.
+A matrix may be larger than memory: a dense one needs only the methods of ``Matrix``, and every pass reads ``blocks``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from siafu.sparse import Array, Rows, SparseRows
 log = logging.getLogger(__name__)
 
 FEATURE_NORMS = ("none", "row", "standard")
-STANDARD = "standard.npy"  # beside shards, and of a run: what ``standard`` took from features
+STANDARD = "standard.npy"  # beside shards, and of a run: the means and deviations by which ``standard`` scaled
 KEPT_DTYPES = (np.dtype(np.uint8), np.dtype(np.float16), np.dtype(np.float32))  # every other one becomes float32
-DENSE_LIMIT_BYTES = 4 << 30  # standardised features have no zeros left: the most that we make of sparse ones
+DENSE_LIMIT_BYTES = 4 << 30  # the largest dense copy of sparse features: standardising leaves no zeros
 FEW_STEPS = 64  # of float32 between the least and the largest value of a column: its differences are mostly lost
-BLOCK_VALUES = 1 << 19  # values that a pass over the features looks at together: the sums depend on it in the last bit
+BLOCK_VALUES = 1 << 19  # values per block of a pass over the features: the last bits of sums depend on it
 
 Scale = Callable[[Array], Array]  # a block of rows -> the block as a shard holds it
 
@@ -69,8 +69,8 @@ def _taken(rows: Array, order: Array) -> Array:
 
 
 def columns_of(features: Any, order: Sequence[int]) -> Any:
-    """The columns ``order`` of feature rows [N, F], -1 for one of zeros: of an array a copy, of sparse rows
-    sorted ones, of rows on disk a view."""
+    """Returns the columns ``order`` of feature rows [N, F]; -1 gives a column of zeros. The result is a copy of an
+    array, sorted sparse rows, or a view of rows on disk."""
     chosen = np.asarray(order, np.int64)
     if isinstance(features, SparseRows):
         place = np.full(features.width, -1, np.int64)
@@ -92,7 +92,7 @@ def check_norm(norm: str) -> None:
 
 
 def blocks(features: Matrix) -> Iterator[tuple[int, Array]]:
-    """Pieces of the matrix, each with its first row, small enough to make temporary copies of."""
+    """Yields blocks of the matrix, each with its first row, small enough for temporary copies."""
     rows = block_rows(features.shape[1])
     for start in range(0, len(features), rows):
         yield start, features[start : start + rows]
@@ -106,7 +106,7 @@ def block_rows(width: int) -> int:
 
 
 def kept_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What features of this dtype become in a shard."""
+    """Returns the dtype in which a shard stores features of this dtype."""
     if dtype.kind == "b":
         return np.dtype(np.uint8)
     return dtype if dtype in KEPT_DTYPES else np.dtype(np.float32)
@@ -127,8 +127,8 @@ def check_shape(features: Matrix | SparseRows, num_vertices: int, name: str) -> 
 
 
 def checked_block(block: Array, start: int, name: str) -> Array:
-    """The block in its kept dtype. Raises: DatasetError naming the first value that is not finite."""
-    with np.errstate(over="ignore"):  # what does not fit becomes inf and is named below
+    """Returns the block in its kept dtype. Raises: DatasetError naming the first value that is not finite."""
+    with np.errstate(over="ignore"):  # a value too large becomes inf and is named below
         block = block.astype(kept_dtype(block.dtype), copy=False)
     if block.dtype.kind == "f":
         finite = np.isfinite(block)
@@ -139,7 +139,7 @@ def checked_block(block: Array, start: int, name: str) -> Array:
 
 
 def checked(features: Rows, num_vertices: int, name: str) -> Rows:
-    """The features in a dtype that a shard may hold. Raises: DatasetError if they are malformed or not finite."""
+    """Returns the features in a dtype of shards. Raises: DatasetError if they are malformed or not finite."""
     check_shape(features, num_vertices, name)
     with np.errstate(over="ignore"):
         features = features.astype(kept_dtype(features.dtype)) if features.dtype not in KEPT_DTYPES else features
@@ -155,22 +155,23 @@ def checked(features: Rows, num_vertices: int, name: str) -> Rows:
 
 
 class Extent:
-    """The least and the largest value of each column of numbers that become float32, which may round differences away:
-    of a time in seconds since 1970 it has steps of 128."""
+    """The least and the largest value of each column that is stored as float32. Rounding may lose differences: near
+    times in seconds since 1970, float32 has steps of 128."""
 
     def __init__(self, width: int) -> None:
         self._low, self._high = np.full(width, np.inf), np.full(width, -np.inf)  # [F]
 
     def see(self, block: Array) -> None:
-        """[n, F], perhaps with NaN where a value is unknown."""
+        """Takes a block [n, F] into account; NaN marks an unknown value."""
         if len(block):
             self._low = np.fmin(self._low, np.fmin.reduce(block, axis=0))
             self._high = np.fmax(self._high, np.fmax.reduce(block, axis=0))
 
     def warn(self, what: Callable[[int], str]) -> None:
-        """Of the first column with fewer than FEW_STEPS of float32 between its values. ``what`` names a column."""
+        """Warns of the first column with fewer than FEW_STEPS of float32 between its extremes. ``what`` names a
+        column."""
         low, high = self._low, self._high
-        with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is refused elsewhere
+        with np.errstate(over="ignore", invalid="ignore"):  # values too large are refused elsewhere
             steps = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
             lost = np.flatnonzero((high > low) & (high - low < FEW_STEPS * steps))
         if lost.size:
@@ -186,7 +187,8 @@ class Extent:
 
 
 def warn_of_steps(values: Rows, what: Callable[[int], str]) -> None:
-    """The same of an array [N, F] in memory, unless it is of numbers that stay as they are, or sparse."""
+    """Warns like ``Extent.warn`` of an array [N, F] in memory. Does nothing for sparse rows and for dtypes that a shard
+    stores unchanged."""
     if not isinstance(values, SparseRows) and values.dtype not in KEPT_DTYPES:
         extent = Extent(values.shape[1])
         for _, block in blocks(values):
@@ -226,14 +228,14 @@ def _check_structure(name: str, rows: SparseRows) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Standard:
-    """What ``standard`` makes 0 and 1."""
+    """The means and deviations of columns, which feature norm ``standard`` makes 0 and 1."""
 
     mean: Array  # float64 [F]
     deviation: Array  # float64 [F]; infinite where a column is constant, which makes it zeros
 
     @classmethod
     def of(cls, features: Matrix, rows: Array | None = None) -> Standard:
-        """Of all rows, or those in ``rows`` (bool [N], one at least); in two passes."""
+        """Computes them from all rows, or those in ``rows`` (bool [N], at least one), in two passes."""
         count = len(features) if rows is None else int(np.count_nonzero(rows))
         total, square = np.zeros(features.shape[1]), np.zeros(features.shape[1])  # [F]
         for block in _chosen(features, rows):
@@ -246,7 +248,7 @@ class Standard:
         return cls(mean, deviation)
 
     def scaled(self, block: Array) -> Array:
-        """float32, of a block of rows."""
+        """Returns a block of rows standardised, in float32."""
         found: Array = ((block - self.mean) / self.deviation).astype(np.float32)
         return found
 
@@ -255,7 +257,7 @@ class Standard:
 
     @classmethod
     def load(cls, folder: Path) -> Standard | None:
-        """What ``save`` wrote; None if there is none. Raises: DatasetError if it cannot be read."""
+        """Reads the file that ``save`` wrote; None if there is none. Raises: DatasetError if it cannot be read."""
         try:
             found = np.array(mapped(folder / STANDARD))
         except FileNotFoundError:
@@ -276,7 +278,8 @@ def _chosen(features: Matrix, rows: Array | None) -> Iterator[Array]:
 
 
 def normalised(features: Rows, norm: str, name: str, standard: Standard | None = None) -> Rows:
-    """All rows, normalised as ``siafu.graph.tidy`` tells; ``standard``: not by their own means and deviations.
+    """Returns all rows, normalised as in ``siafu.graph.tidy``. ``standard``: means and deviations to use; None: the
+    rows' own.
 
     Raises: DatasetError if the dense result is too large.
     """
@@ -294,7 +297,7 @@ def normalised(features: Rows, norm: str, name: str, standard: Standard | None =
 
 
 def densified(features: SparseRows, name: str) -> Array:
-    """Sparse rows with their zeros. Raises: DatasetError if that takes more than DENSE_LIMIT_BYTES."""
+    """Makes sparse rows dense. Raises: DatasetError if that takes more than DENSE_LIMIT_BYTES."""
     nbytes = 4 * features.shape[0] * features.shape[1]
     if nbytes > DENSE_LIMIT_BYTES:
         raise DatasetError(
@@ -304,7 +307,8 @@ def densified(features: SparseRows, name: str) -> Array:
 
 
 def scale_of(features: Matrix, norm: str, standard: Standard | None = None) -> Scale:
-    """What normalises any block of the rows of ``features``: for ``standard``, if it is not given, after two passes."""
+    """Returns the function that normalises a block of rows of ``features``. For norm "standard" without ``standard`` it
+    takes two passes over the features."""
     if norm == "standard":
         return (standard or Standard.of(features)).scaled
     return _row_scale if norm == "row" else lambda block: block

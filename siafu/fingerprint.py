@@ -1,7 +1,7 @@
-"""The fingerprint of what is trained on: one number each for edges, features, labels and splits of the whole graph.
+"""The fingerprint of training data: one number each for edges, features, labels and splits of the whole graph.
 
-A run that goes on, predicts or starts from saved weights compares it, to say which of them differ. It depends on
-neither the partitions nor the order of the vertices in them, nor on how features are stored: each number is the sum,
+A run that resumes, predicts or starts from saved weights compares it, and reports which of the four differ. It depends
+neither on the partitions, nor on the order of vertices in them, nor on how features are stored: each number is the sum,
 modulo 2^64, of a hash of every record, and a record names its vertices by their global ids.
 
     edges     (source, target, weight, type) of every in-edge; the type is left out where splits imply it ("inductive")
@@ -9,7 +9,7 @@ modulo 2^64, of a hash of every record, and a record names its vertices by their
     labels    (vertex, column, value); every NaN is one value
     splits    (vertex, column, value)
 
-It finds accidents, not forgeries: sha256 digests in the manifest are for those.
+It finds accidents, not forgeries: the manifest's sha256 digests find those.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from siafu.sparse import Array, SparseRows
 
 Fingerprint = Mapping[str, str]  # "edges", "features", "labels", "splits" -> 16 hex digits
 
-#: A record's place in a lattice whose points lie far apart modulo 2^64, as ``siafu.ops`` has it for edges and heads.
+#: Steps of a lattice of records whose points lie far apart modulo 2^64, as in ``siafu.ops`` for edges and heads.
 STEPS = tuple(
     np.uint64(step) for step in (0xD1B54A32D192ED03, 0xABC98388FB8FAC03, 0x8CB92BA72F3D8DD7, 0x9E3779B97F4A7C15)
 )
-#: Records that are hashed together: their 64-bit numbers stay in a core's cache.
+#: Records hashed together: their 64-bit numbers stay in a core's cache.
 BLOCK = 1 << 15
 
 
 def fingerprint(shards: ShardSet) -> dict[str, str]:
-    """Of a prepared graph that this process has written; reads all of its partitions once, a block at a time."""
+    """Returns the fingerprint of a prepared graph that this process has written. Reads all of its partitions once, a
+    block at a time."""
     sums = dict.fromkeys(("edges", "features", "labels", "splits"), 0)
     typed = shards.manifest.edge_types in ("relations", "links")
     for p in range(shards.manifest.num_partitions):
@@ -54,7 +55,8 @@ def fingerprint(shards: ShardSet) -> dict[str, str]:
 
 
 def of_run(run_dir: Path) -> Fingerprint:
-    """Of the graph that a run was trained on, from its manifest.json. Raises: ConfigError if it does not say."""
+    """Returns the fingerprint of the data that a run was trained on, from its manifest.json. Raises: ConfigError if it
+    has none."""
     try:
         return {str(name): str(number) for name, number in run_files.manifest(run_dir)["data"].items()}
     except (ConfigError, KeyError, TypeError, AttributeError):
@@ -64,13 +66,14 @@ def of_run(run_dir: Path) -> Fingerprint:
 
 
 def differences(ours: Fingerprint, theirs: Fingerprint) -> str:
-    """What of two graphs differs, in words: "labels and splits"; "" if nothing does, or one is not known."""
+    """Returns the names of the parts in which two graphs differ: "labels and splits"; "" if none does. Compares only
+    parts that both fingerprints have."""
     names = [name for name in ours if name in theirs and ours[name] != theirs[name]]
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
 def _edges(edges: Edges, vertices: Array, columns: Array, typed: bool) -> int:
-    """``columns``: the global ids of local columns, int64 [n + g]."""
+    """Returns the number of the edges. ``columns``: the global ids of local columns, int64 [n + g]."""
     total, indptr = 0, np.asarray(edges.indptr)
     for start, stop in _blocks(len(edges.indices)):
         first, last = (int(np.searchsorted(indptr, edge, side="right")) - 1 for edge in (start, stop - 1))
@@ -86,7 +89,7 @@ def _edges(edges: Edges, vertices: Array, columns: Array, typed: bool) -> int:
 
 
 def _rows(rows: Array, vertices: Array, *, zeros: bool = True) -> int:
-    """Of a matrix ``[n, F]``, or a column ``[n]``; ``zeros``: whether a 0 counts."""
+    """Returns the number of a matrix ``[n, F]``, or a column ``[n]``. ``zeros``: whether zeros count."""
     table = rows if rows.ndim == 2 else rows[:, None]
     width = table.shape[1]
     columns, total = np.arange(width), 0
@@ -113,14 +116,14 @@ def _sparse(rows: SparseRows, vertices: Array) -> int:
 
 
 def _words(values: Array) -> Array:
-    """The bits of every value, uint64; of any NaN the same ones."""
+    """Returns the bits of every value as uint64; every NaN has the same bits."""
     if values.dtype == np.float32:
         return np.where(np.isnan(values), np.float32(np.nan), values).view(np.uint32).astype(np.uint64)
     return values.astype(np.int64).view(np.uint64)
 
 
 def _sum(first: Array, second: Array, words: Any) -> int:
-    """Of the records' hashes, modulo 2^64."""
+    """Returns the sum of the records' hashes, modulo 2^64."""
     with np.errstate(over="ignore"):
         places = first.astype(np.uint64) * STEPS[0] + second.astype(np.uint64) * STEPS[1] + words * STEPS[2] + STEPS[3]
         return int(mixed(places).sum(dtype=np.uint64))

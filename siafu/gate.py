@@ -1,12 +1,12 @@
 """Decides which connections a mailbox accepts, and whose messages it stops reading. Pure: time is an argument.
 
-1. Whoever shows a public key of the list is let in, as the list's name for it (ZAP, RFC 27); all others are refused and
-   counted. One without a key does not get as far as to ask: ZeroMQ itself ends it, and tells us.
-2. A key opens at most so many connections in ``WINDOW_S``: a server needs one for each peer and again after a broken
-   one; the workers of a graph server share a key, and open one each time that a function is invoked.
-3. A worker of which ``MALFORMED`` messages were dropped in ``WINDOW_S`` is not listened
-   to any more: its tasks go to others.
-4. What is refused or dropped is said once a second at most: a log must not grow by what strangers do.
+1. A connection that shows a public key of the list is accepted, under the key's name in the list (ZAP, RFC 27). All
+   others are refused and counted. ZeroMQ itself ends a connection without a key, and tells us.
+2. A key opens at most ``SERVER_CONNECTIONS`` or ``WORKER_CONNECTIONS`` in ``WINDOW_S``. A server needs one for each
+   peer, and again after a broken one. The workers of a graph server share a key, and open one per invocation.
+3. Once ``MALFORMED`` messages of a worker were dropped in ``WINDOW_S``, its messages are no longer read: its tasks go
+   to others.
+4. Refusals and drops are logged at most once a second: strangers must not be able to fill a log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _VERSION = b"1.0"
 
 @dataclass(frozen=True)
 class Verdict:
-    """``reply``: the frames of ZAP's answer; ``refused``: why, in words; empty if the connection stands."""
+    """The answer to a connection. ``reply``: the frames of ZAP's answer; ``refused``: the reason of a refusal, else
+    empty."""
 
     reply: list[bytes]
     refused: str
@@ -42,7 +43,8 @@ class Gate:
         self._opened: dict[str, Rate] = {}
 
     def answer(self, request: Sequence[bytes], now: float) -> Verdict:
-        """Rules 1 and 2. ``request``: version, request id, domain, address, identity, mechanism, credentials."""
+        """Answers a request by rules 1 and 2. ``request``: version, request id, domain, address, identity, mechanism,
+        credentials."""
         known = len(request) == 7 and request[0] == _VERSION and request[5] == b"CURVE"
         holder = self._guests.get(request[6], "") if known else ""
         address = request[3][:64].decode("ascii", "replace") if len(request) > 3 else "?"
@@ -54,7 +56,7 @@ class Gate:
         return Verdict([_VERSION, request[1], b"200", b"", holder.encode(), b""], "")
 
     def keyless(self) -> str:
-        """ZeroMQ has ended a connection before it showed a key."""
+        """Counts a connection that ZeroMQ has ended before it showed a key; returns the reason for the log."""
         self.num_refused += 1
         return "it showed no key"
 
@@ -65,14 +67,14 @@ class Gate:
 
 
 class Rate:
-    """At most ``limit`` in any ``WINDOW_S``."""
+    """A limit of at most ``limit`` events in any ``WINDOW_S``."""
 
     def __init__(self, limit: int):
         self._limit = limit
         self._times: deque[float] = deque()
 
     def allows(self, now: float) -> bool:
-        """Whether one more is within the limit; it counts only then."""
+        """Whether one more event is within the limit. Only then the event counts."""
         while self._times and now - self._times[0] >= WINDOW_S:
             self._times.popleft()
         if len(self._times) >= self._limit:
@@ -82,9 +84,9 @@ class Rate:
 
 
 class Complaints:
-    """Rule 3, and rule 4 for whoever logs."""
+    """The state of rule 3, and of rule 4 for the logger."""
 
-    #: Senders of which complaints are remembered; beyond, the oldest is forgotten.
+    #: The most senders whose complaints are remembered; then the oldest is forgotten.
     MOST = 4096
 
     def __init__(self) -> None:
@@ -94,7 +96,7 @@ class Complaints:
         self._said_at = -WINDOW_S
 
     def of(self, sender: Address, now: float) -> bool:
-        """One more; whether the sender is ignored from now on."""
+        """Counts one more complaint of a sender. Returns whether the sender is ignored from now on."""
         rate = self._of.pop(sender, None) or Rate(MALFORMED - 1)
         self._of[sender] = rate  # the newest last
         if len(self._of) > self.MOST:

@@ -1,6 +1,6 @@
 """A graph as its source gives it: checked and tidied once, before it is partitioned.
 
-An edge ``src -> dst`` means that ``dst`` gathers from ``src``. Nothing behind ``tidy`` checks the data again.
+An edge ``src -> dst`` means that ``dst`` gathers from ``src``. After ``tidy`` the data is not checked again.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from siafu.sparse import Array, Rows
 
 log = logging.getLogger(__name__)
 
-NONE, TRAIN, VAL, TEST = 0, 1, 2, 3  # what a vertex is for, in one split
+NONE, TRAIN, VAL, TEST = 0, 1, 2, 3  # the role of a vertex in one split
 
-#: Types of edges where edges are what is predicted (``graph_data.link_split``): MESSAGE is gathered along, the others
-#: are pairs of vertices that are scored; a negative is no edge of the graph.
+#: Types of edges in link prediction (``graph_data.link_split``): vertices gather along MESSAGE; the others are pairs of
+#: vertices to be scored; a negative is no edge of the graph.
 MESSAGE, TRAIN_PAIR, TRAIN_NEGATIVE, VAL_PAIR, VAL_NEGATIVE, TEST_PAIR, TEST_NEGATIVE = range(7)
 NUM_LINK_TYPES = 7
 
@@ -45,7 +45,7 @@ class Graph:
     num_classes: int  # C; 1 if labels are float32 [N]
     split: Array  # uint8 [N, S] of NONE, TRAIN, VAL, TEST; S = 0: none published
     directed: bool  # False: every edge is listed in both directions, with one weight
-    # what the source calls vertices, ascending: int64 [N], graph_data.sources.ids.NamedIds; None: 0..N-1
+    # the source's ids of vertices, ascending: int64 [N], graph_data.sources.ids.NamedIds; None: 0..N-1
     ids: Any = None
     edge_type: Array | None = None  # uint16 [E], below num_edge_types; None: all edges are of one type
     num_edge_types: int = 1
@@ -53,11 +53,11 @@ class Graph:
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     numbers_said: bool = False  # the user says that float labels, all 0 and 1, are numbers
     random_features: bool = False  # the source has none, and the user said "random:F"
-    # what of the source was taken for what, and what was left out: a line each, for the user
+    # how parts of the source were interpreted, and which were left out: a line each, for the user
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """What it holds, without its arrays: notebooks show it."""
+        """Describes the graph without its arrays: notebooks show it."""
         of = {"classes": "classes", "labels": "classes, several a vertex", "numbers": "numbers"}[self.target]
         held = f"{self.num_vertices:,} vertices, {self.num_edges:,} edges, {self.num_features:,} features"
         return f"Graph({self.name}: {held}, labels: {self.num_classes:,} {of})"
@@ -72,7 +72,7 @@ class Graph:
 
     @property
     def target(self) -> Target:
-        """What the labels are, by their dtype and shape."""
+        """The kind of the labels, by their dtype and shape."""
         if self.labels.dtype.kind == "f":
             return "numbers"
         return "labels" if self.labels.ndim == 2 else "classes"
@@ -83,12 +83,12 @@ class Graph:
 
     @property
     def made_features(self) -> str:
-        """Which features siafu made: "random:F"; "" if the source has features."""
+        """The features that siafu made: "random:F"; "" if the source has features."""
         return f"random:{self.num_features}" if self.random_features else ""
 
 
 def tidy(graph: Graph, directed: bool = False, feature_norm: str = "none") -> Graph:
-    """The graph that is trained on: checked, edges merged and sorted by (dst, src), features normalised.
+    """Returns the graph to train on: checked, edges merged and sorted by (dst, src), features normalised.
 
     Self-loops are dropped (a model adds its own). Parallel edges become one; their weights are summed. Unless
     ``directed``, every edge also runs backwards; where a source lists both directions with different weights, both get
@@ -121,7 +121,8 @@ def tidy(graph: Graph, directed: bool = False, feature_norm: str = "none") -> Gr
 
 
 def kept_labels(graph: Graph) -> Array:
-    """The labels in the dtype of shards; several per vertex in int8 where some are unknown, as a split must know it."""
+    """Returns the labels in the dtype of shards. Several labels per vertex are int8 if some are unknown (-1), so that a
+    split can leave those out."""
     if graph.target == "labels":
         unknown = graph.labels.dtype.kind == "i" and (graph.labels < 0).any()
         return graph.labels.astype(np.int8 if unknown else np.uint8, copy=False)
@@ -131,16 +132,17 @@ def kept_labels(graph: Graph) -> Array:
 
 
 def kept_numbers(labels: Array, name: str, columns: Sequence[str] = ()) -> Array:
-    """Labels [N] or [N, C] that are numbers, as float32. Warns where that rounds their differences away."""
+    """Returns labels [N] or [N, C] that are numbers as float32. Warns if rounding loses their differences."""
     warn_of_steps(
         labels.reshape(len(labels), -1), lambda i: f"{name}: label {columns[i]!r}" if columns else f"{name}: label {i}"
     )
-    with np.errstate(over="ignore"):  # what is infinite then is refused by the check of the graph
+    with np.errstate(over="ignore"):  # the check of the graph refuses infinite values
         return labels.astype(np.float32, copy=False)
 
 
 def stored_labels(labels: Array) -> Array:
-    """Rows of ``kept_labels`` as shards have them: an unknown one of several is 255, and its vertex in no split."""
+    """Returns rows of ``kept_labels`` as shards store them: an unknown one of several labels is 255. Its vertex is in
+    no split."""
     return labels.view(np.uint8) if labels.dtype == np.int8 else labels
 
 
@@ -251,8 +253,8 @@ def _check_numbers(graph: Graph) -> None:
 
 
 def zero_and_one(labels: Array) -> bool:
-    """Whether labels are floats of 0 and 1 alone, but for NaN: numbers, several classes
-    per vertex, or one-hot classes."""
+    """Whether labels are floats that are all 0, 1 or NaN, but not all NaN. They may be numbers, several classes per
+    vertex, or one-hot classes."""
     if labels.dtype.kind != "f":
         return False
     unknown = np.isnan(labels)
@@ -260,7 +262,7 @@ def zero_and_one(labels: Array) -> bool:
 
 
 def check_told(labels: Array, name: str) -> None:
-    """Raises: DatasetError if it must be said what these labels are: ``zero_and_one``."""
+    """Raises: DatasetError if the user must say the kind of these labels: ``zero_and_one``."""
     if zero_and_one(labels):
         raise DatasetError(
             f"{name}: y is all 0 and 1, in {labels.dtype} {list(labels.shape)}: are these classes? Say target=classes "
@@ -293,7 +295,7 @@ def id_dtype(num_vertices: int) -> type[np.int32] | type[np.int64]:
 
 
 def pack(row: Array, column: Array, n: int) -> Array:
-    """One int64 key ``row * n + column`` per edge: keys sort as (row, column) pairs do."""
+    """Returns an int64 key ``row * n + column`` per edge: keys sort as (row, column) pairs do."""
     keys = row.astype(np.int64)
     keys *= n
     np.add(keys, column, out=keys, casting="unsafe")  # uint64 and int64 would meet as floats
@@ -301,7 +303,7 @@ def pack(row: Array, column: Array, n: int) -> Array:
 
 
 def unpack(keys: Array, n: int) -> tuple[Array, Array]:
-    """The (row, column) of each key, without a temporary copy in int64."""
+    """Returns the (row, column) of each key, without a temporary copy in int64."""
     row, column = np.empty(len(keys), id_dtype(n)), np.empty(len(keys), id_dtype(n))
     np.floor_divide(keys, n, out=row, casting="unsafe")
     np.remainder(keys, n, out=column, casting="unsafe")
@@ -309,7 +311,7 @@ def unpack(keys: Array, n: int) -> tuple[Array, Array]:
 
 
 def pack_typed(row: Array, column: Array, kind: Array | None, n: int, num_types: int) -> Array:
-    """As ``pack``; where there are types, keys sort as (row, column, type) do."""
+    """Returns keys like ``pack``; if there are types, keys sort as (row, column, type) do."""
     keys = pack(row, column, n)
     if kind is not None:
         keys *= num_types
@@ -318,7 +320,7 @@ def pack_typed(row: Array, column: Array, kind: Array | None, n: int, num_types:
 
 
 def unpack_typed(keys: Array, n: int, num_types: int) -> tuple[Array, Array, Array | None]:
-    """The (row, column, type) of each key; no types if there is one."""
+    """Returns the (row, column, type) of each key; None for types if there is only one."""
     if num_types == 1:
         return *unpack(keys, n), None
     pairs, kind = np.divmod(keys, num_types)
@@ -326,12 +328,12 @@ def unpack_typed(keys: Array, n: int, num_types: int) -> tuple[Array, Array, Arr
 
 
 def row_starts(row: Array, n: int) -> Array:
-    """CSR ``indptr``, int64 [n + 1], of edges sorted by row."""
+    """Returns the CSR ``indptr``, int64 [n + 1], of edges sorted by row."""
     return np.searchsorted(row, np.arange(n + 1, dtype=row.dtype)).astype(np.int64)
 
 
 def merged(keys: Array, weight: Array | None, combine: np.ufunc) -> tuple[Array, Array | None]:
-    """Keys sorted, each once; the weights (float64) of equal keys are combined in the order in which they came."""
+    """Returns the keys sorted, each once. Weights (float64) of equal keys are combined in their original order."""
     if weight is None:
         return each_once(keys), None
     order = np.argsort(keys, kind="stable")
@@ -341,7 +343,7 @@ def merged(keys: Array, weight: Array | None, combine: np.ufunc) -> tuple[Array,
 
 
 def each_once(keys: Array) -> Array:
-    """Sorted, in place. (``np.unique`` would hash them first, which costs more.)"""
+    """Returns the keys sorted, each once; sorts them in place. ``np.unique`` would hash them first, which is slower."""
     keys.sort()
     return keys[_first_of_run(keys)]
 
@@ -353,8 +355,8 @@ def _first_of_run(keys: Array) -> Array:
 
 
 def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | None, Array | None]:
-    """Sources, targets, weights and types; warns of types whose edges run backwards
-    though they are listed one way alone."""
+    """Returns sources, targets, weights and types of the tidied edges. Warns of typed edges that are listed in one
+    direction only and get a mirror image."""
     n, types = graph.num_vertices, graph.num_edge_types
     src, dst, weight, kind = graph.src, graph.dst, graph.weight, graph.edge_type if types > 1 else None
     apart = src != dst
@@ -385,7 +387,7 @@ def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | Non
 
 
 def as_kept(weight: Array, src: Array, dst: Array) -> Array:
-    """Weights of merged edges as float32. Raises: DatasetError for parallel edges whose sum it cannot hold."""
+    """Returns weights of merged edges as float32. Raises: DatasetError for parallel edges whose sum is too large."""
     with np.errstate(over="ignore"):
         kept = weight.astype(np.float32)
     good = np.isfinite(kept)
@@ -402,7 +404,7 @@ def as_kept(weight: Array, src: Array, dst: Array) -> Array:
 
 
 def labelled_split(graph: Graph) -> Array:
-    """The split without the vertices that have no label, uint8 [N, S]."""
+    """Returns the split without the vertices that have no label, uint8 [N, S]."""
     unlabelled = ~labelled(graph)
     dropped = int((unlabelled & (graph.split != NONE).any(axis=1)).sum())
     if not dropped:
@@ -412,7 +414,7 @@ def labelled_split(graph: Graph) -> Array:
 
 
 def labelled(graph: Graph) -> Array:
-    """Which vertices have their label, bool [N]: of several labels or numbers, all."""
+    """Returns bool [N]: whether the vertex has its label; of several labels or numbers, all of them."""
     columns = graph.labels.reshape(graph.num_vertices, -1)
     if columns.dtype.kind in "ub":
         return np.ones(graph.num_vertices, bool)

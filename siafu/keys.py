@@ -1,13 +1,13 @@
 """The keys of each member in one attempt of a run: CURVE key pairs, all derived from one secret of 32 bytes. Pure.
 
-1. The coordinator draws a secret for each attempt. A role's secret is derived from it, a server's secret
-   key from its role's, and the one key that a graph server's workers share from that server's
-   (HKDF-SHA256, RFC 5869). Nobody can go back.
-2. A member knows its own secret key and everybody's public keys. Public keys come with the secret: whoever binds knows
-   from the beginning whom to let in, for ZeroMQ never tries again where it was refused.
-3. A name is that of a key's holder as it stands on the wire: "graph_server/1"; "worker/1" is that of all workers of
-   graph server 1, whose own names begin with w1-.
-4. Secrets are in no ``repr``: they travel as ``Ring.dump`` alone.
+1. The coordinator draws a secret for each attempt. A role's secret is derived from it, a server's secret key from its
+   role's, and the key that a graph server's workers share from that server's (HKDF-SHA256, RFC 5869). A derived secret
+   does not reveal the one before.
+2. A member knows its own secret key and all public keys. Public keys come with the secret: a member that binds must
+   know from the beginning whom to accept, because ZeroMQ never tries again after a refusal.
+3. A key's name is its holder's identity on the wire: "graph_server/1". "worker/1" is the name for all workers of graph
+   server 1, whose own names begin with w1-.
+4. Secrets are in no ``repr``: they are sent only as ``Ring.dump``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from siafu.places import UNIX
 SECRET_BYTES = 32
 #: Secret key -> public key, 40 characters of Z85: ``siafu.sockets.public_key``.
 PublicOf = Callable[[bytes], str]
-#: Who dials whose mailbox; nobody else is let in. The coordinator answers over the links of its members.
+#: Role -> the roles that may dial its mailbox. The coordinator answers over the links of its members.
 DIALLED_BY = {
     "coordinator": ("graph_server", "param_server"),
     "graph_server": ("graph_server", "worker"),
@@ -39,7 +39,7 @@ _Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 
 
 def derive(secret: bytes, info: str) -> bytes:
-    """Another secret: HKDF-SHA256 without salt, one block."""
+    """Derives another secret: HKDF-SHA256 without salt, one block."""
     extracted = hmac.digest(bytes(hashlib.sha256().digest_size), secret, "sha256")
     return hmac.digest(extracted, info.encode() + b"\x01", "sha256")
 
@@ -50,19 +50,21 @@ def name_of(member: Address) -> str:
 
 @dataclass(frozen=True)
 class Ring:
-    """What one member holds."""
+    """The keys that one member holds: its secret key, and public keys of others."""
 
     secret: bytes = field(repr=False)
     public: Mapping[str, str]  # name -> public key
 
     def for_workers(self, of: Address, num_param_servers: int, public_of: PublicOf) -> Ring:
-        """What a graph server hands to its workers: their key, and the public keys of those whom they dial."""
+        """Returns the keys that a graph server gives to its workers: their secret key, and the public keys of the
+        members that they dial."""
         secret = workers_secret(self.secret, of)
         names = (name_of(of), *(name_of(param_server(q)) for q in range(num_param_servers)))
         return Ring(secret, {name: self.public[name] for name in names} | {_workers(of): public_of(secret)})
 
     def guests(self, host: Address) -> dict[str, str]:
-        """Public key -> name of all who may dial ``host``. A graph server's workers dial no other graph server."""
+        """Returns public key -> name of all members that may dial ``host``. Workers dial only their own graph
+        server."""
         roles = DIALLED_BY[host.role]
         return {
             key: name
@@ -73,12 +75,12 @@ class Ring:
         }
 
     def dump(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Returns the keys in JSON's types."""
         return {"secret": self.secret.hex(), "public": dict(self.public)}
 
     @classmethod
     def load(cls, value: Any) -> Ring:
-        """Raises ConfigError, without a word of what is secret, unless it is a dumped one."""
+        """Parses dumped keys. Raises: ConfigError, which quotes no secret, if ``value`` is not valid."""
         try:
             return cls(_secret(value["secret"]), _checked(value["public"]))
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -92,7 +94,7 @@ class Keys:
         self._secret = secret
         servers = [graph_server(p) for p in range(parts)] + [param_server(q) for q in range(param_servers)]
         secrets = {member: self._secret_of(member) for member in (COORDINATOR, *servers)}
-        #: Name -> public key, of everybody.
+        #: Name -> public key, of all members.
         self.public = {name_of(member): public_of(own) for member, own in secrets.items()} | {
             _workers(member): public_of(workers_secret(own, member))
             for member, own in secrets.items()
@@ -100,7 +102,7 @@ class Keys:
         }
 
     def role_secret(self, role: str) -> bytes:
-        """From which the members of a role derive theirs."""
+        """Returns the secret from which the members of a role derive theirs."""
         return derive(self._secret, f"siafu/{role}")
 
     def ring(self, member: Address) -> Ring:
@@ -111,12 +113,12 @@ class Keys:
 
 
 def of_member(role_secret: bytes, member: Address, public: Mapping[str, str]) -> Ring:
-    """What a member holds, of its role's secret."""
+    """Returns the keys of a member, derived from its role's secret."""
     return Ring(derive(role_secret, f"siafu/{name_of(member)}"), public)
 
 
 def public_of(text: str) -> dict[str, str]:
-    """Public keys by name, of a JSON object. Raises RemoteProtocolError."""
+    """Parses a JSON object of public keys by name. Raises: RemoteProtocolError if it is not valid."""
     try:
         return _checked(json.loads(text))
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -124,15 +126,15 @@ def public_of(text: str) -> dict[str, str]:
 
 
 def workers_secret(secret: bytes, of: Address) -> bytes:
-    """Of the workers of the graph server with that secret."""
+    """Returns the secret key of the workers of graph server ``of``, which has the secret key ``secret``."""
     return derive(secret, f"siafu/{_workers(of)}")
 
 
 def speaker(holder: str, identity: bytes) -> Address:
-    """Who sent a message over a connection that was authenticated with the key of ``holder``. ``identity``: what the
-    connection calls itself; one that ZeroMQ has given begins with a zero byte.
+    """Returns the sender of a message whose connection was authenticated with the key of ``holder``. ``identity``: the
+    connection's ZeroMQ identity; one that ZeroMQ has chosen begins with a zero byte.
 
-    Raises RemoteProtocolError if it calls itself what it is not.
+    Raises: RemoteProtocolError if the identity does not fit the key.
     """
     holding = Address.from_identity(holder.encode())
     if holding.role != "worker":
@@ -147,7 +149,8 @@ def speaker(holder: str, identity: bytes) -> Address:
 
 def wanted(security: str, listen: str) -> bool:
     """Whether a run has keys. ``security``: ``servers.security``; ``listen``: the address that the coordinator binds,
-    which all members dial: what only this machine can dial, only this machine can attack."""
+    which all members dial. An address that only this machine can dial needs no keys, because only this machine could
+    attack it."""
     return security == "curve" or (security == "auto" and not is_loopback(listen))
 
 

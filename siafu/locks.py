@@ -1,6 +1,6 @@
 """Locks that processes have on files and folders, as far as the file system has locks.
 
-Lustre as it is mounted by default, and NFS without its lock daemon, have none: there nobody is kept out, and two
+Lustre as it is mounted by default, and NFS without its lock daemon, have none: there no process is kept out, and two
 processes that use one folder disturb each other.
 """
 
@@ -12,13 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
-LOCK: Final = "lock"  # the file in a folder that is one process's
+LOCK: Final = "lock"  # the file by which a process locks its folder
 SHARED, EXCLUSIVE = fcntl.LOCK_SH, fcntl.LOCK_EX
 
 
 def locked(file: int | IO[str], kind: int = EXCLUSIVE, *, wait: bool = False) -> bool:
-    """Takes a lock on an open file or folder, which lasts until that is closed. False if another process, or another
-    opening of it in this one, has a lock that excludes this kind; ``wait``: until none has."""
+    """Takes a lock on an open file or folder, which lasts until that is closed. Returns False if another process, or
+    another opening of it in this one, has a lock that excludes this kind; True also if the file system has no locks.
+    ``wait``: waits until the lock is free."""
     try:
         fcntl.flock(file, kind | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -29,10 +30,10 @@ def locked(file: int | IO[str], kind: int = EXCLUSIVE, *, wait: bool = False) ->
 
 
 def lock_in(folder: Path, *, wait: bool = False) -> IO[str] | None:
-    """A folder, made if it is missing, for this process alone until the file ``LOCK`` in it, which is returned, is
-    closed. None if it is another's; ``wait``: until it is not. Who has it may delete it: those who wait make it anew.
+    """Locks a folder for this process, and makes it if it is missing. Returns the open file ``LOCK`` in it: closing the
+    file ends the lock. None if another process has the lock; ``wait``: waits until it is free.
 
-    Raises: OSError if it cannot be written.
+    The owner may delete the folder; processes that wait make it anew. Raises: OSError if the folder cannot be written.
     """
     path = folder / LOCK
     while True:
@@ -47,4 +48,4 @@ def lock_in(folder: Path, *, wait: bool = False) -> IO[str] | None:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file
-        file.close()  # of a folder that is no more
+        file.close()  # its folder was deleted meanwhile

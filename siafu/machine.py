@@ -1,6 +1,6 @@
 """One graph server's share of its machine: threads and environments.
 
-``cores``: of that machine; None: this one.
+Argument ``cores``: of the server's machine; None: of this one.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ FEWEST, MOST = 2, 8
 
 
 def num_sharing(config: Config) -> int:
-    """Graph servers on this machine; elsewhere than here each is meant to have one of its own."""
+    """Returns the number of graph servers that share a machine: all in a local run; else one, on a machine of its
+    own."""
     return config.data.parts if config.run.on == "local" else 1
 
 
 def num_threads(config: Config, cores: int | None = None) -> int:
-    """Graph threads of one server."""
+    """Returns the number of graph threads of one server."""
     return config.servers.threads or max(1, (cores or allotment.cores()) // num_sharing(config))
 
 
 def num_environments(config: Config, cores: int | None = None) -> int:
-    """Lambda environments that one server may want, if the service grants them. An
-    interval has one tensor task at a time."""
+    """Returns the most Lambda environments that one server may want: an interval has one tensor task at a time."""
     lambdas = config.lambdas
-    # 0 is not settled yet: as many as there are at most (run_coordinator.intervals)
+    # 0: not decided yet, so assume the most there can be (run_coordinator.intervals)
     intervals = config.train.intervals or 2 * MOST
     if lambdas.count:
         return lambdas.count

@@ -28,20 +28,20 @@ from siafu.wire import Failed, Heartbeat, Hello, Message, Refused, Roster, Start
 
 logger = logging.getLogger(__name__)
 
-#: Of one process. Enough for 2,000 workers; a larger table wastes memory.
+#: The most open files of one process. Enough for 2,000 workers; a larger table wastes memory.
 MAX_OPEN_FILES = 1 << 16
 #: With fewer, a server of the smallest run cannot start its Lambda environments.
 LEAST_OPEN_FILES = 128
 
 
-#: How much longer than the coordinator a server bears with another's silence: the coordinator knows whom to blame, and
-#: starts again with what the others know.
+#: Factor by which a server tolerates another server's silence longer than the coordinator does. The coordinator can
+#: name the cause, and starts the next attempt with the state of the others.
 PEERS_PATIENCE = 1.5
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A member that knows everybody."""
+    """A member that has joined its run and knows all members."""
 
     hub: Hub
     config: Config
@@ -52,8 +52,8 @@ class Joined:
 
 
 def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None = None) -> int:
-    """Joins the run that the arguments name and serves; 0 when told to stop, 1 on
-    failure (the coordinator is told why)."""
+    """Joins the run that the arguments name, and serves. Returns 0 after Stop, 1 on failure (which is reported to the
+    coordinator)."""
     args = _parse(role, argv)
     # The coordinator ends a run: a terminal's Ctrl-C reaches it, and it tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -68,7 +68,7 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
         try:
             joined = _join(hub, config, args)
             serve(joined)
-        except Exception as error:  # the edge of the process: whoever started us must learn why
+        except Exception as error:  # the edge of the process: the coordinator must learn why
             trace = traceback.format_exc()
             logger.error("%s", trace)
             text = str(error) if isinstance(error, GnnError) else f"{type(error).__name__}: {error}"
@@ -80,7 +80,8 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
 
 
 def _keys(config: Config, *, on_stdin: bool) -> Ring | None:
-    """What whoever started us has written to our stdin. ConfigError if a run that must have keys has none."""
+    """Reads our keys from stdin if ``on_stdin``; else None. Raises: ConfigError if they are not valid, or are missing
+    in a run that must have keys."""
     if on_stdin:
         try:
             return Ring.load(json.load(sys.stdin))
@@ -92,9 +93,11 @@ def _keys(config: Config, *, on_stdin: bool) -> Ring | None:
 
 
 def allow_open_files() -> None:
-    """As many as this system lets us: a parameter server has a connection to every worker of the run, a
-    baseline's rank maps the files of many partitions, and processes begin with 1,024 (docs/scale.md). GnnError
-    if that is too few for any run."""
+    """Raises this process's limit of open files as far as the system allows, up to ``MAX_OPEN_FILES``.
+
+    Processes start with 1,024. A parameter server has a connection to every worker of the run, and a baseline's rank
+    maps the files of many partitions (docs/scale.md). Raises: GnnError if the system's limit is too low for any run.
+    """
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and most < LEAST_OPEN_FILES:
         raise GnnError(
@@ -106,14 +109,12 @@ def allow_open_files() -> None:
 
 
 class Presence:
-    """Listens; says that we are alive, and notices when the coordinator, or another
-    server that we talk to, no longer is.
+    """Polls for messages, sends heartbeats, and notices when the coordinator or another server falls silent.
 
-    Heartbeats go over every link between servers: each is numbered (``siafu.message_numbers``), so that a message that
-    was lost is missed soon, and a link that lets nothing through any more is noticed even where both its ends reach the
-    coordinator. Silence is what we would have heard. During a long computation the others' heartbeats lie unread, so
-    the time between two polls that are further apart than heartbeats does not count. Other servers compute for long
-    before training starts, and only from then on is their silence one.
+    Heartbeats go over every link between servers and are numbered (``siafu.message_numbers``). So a lost message is
+    noticed soon, and so is a dead link whose both ends still reach the coordinator. During a long computation here,
+    heartbeats lie unread. So the time between two polls that are further apart than heartbeats does not count as
+    silence. Other servers compute for long before training starts; their silence counts only from then on.
     """
 
     def __init__(
@@ -122,11 +123,11 @@ class Presence:
         self._hub, self._servers, self._message, self._clock = hub, config.servers, message, clock
         # All mutable state:
         self._said = self._polled = clock()
-        self._heard = {COORDINATOR: self._polled}  # member -> when, of those that may not be silent
+        self._heard = {COORDINATOR: self._polled}  # member that must not be silent -> when it was heard last
         self._training = False
 
     def poll(self, timeout_s: float) -> list[tuple[Address, Message]]:
-        """``Hub.poll``. PeerLost once somebody has been silent for too long."""
+        """Polls like ``Hub.poll``. Raises: PeerLost once a member has been silent for too long."""
         now = self._clock()
         if now - self._said >= self._servers.heartbeat_s:
             self._said = now
@@ -142,17 +143,17 @@ class Presence:
         for member, heard in self._heard.items():
             limit_s = self._servers.silence_s * (1 if member == COORDINATOR else PEERS_PATIENCE)
             if now - heard > limit_s:
-                self._hub.put_back(arrived)  # whoever outlasts this still wants to know
+                self._hub.put_back(arrived)  # a caller that outlasts this still needs them
                 raise PeerLost(f"{member}: silent for {now - heard:.0f} s, limit {limit_s:g} s")
         return arrived
 
     @property
     def orphaned(self) -> bool:
-        """Whether it is the coordinator that has been silent for too long."""
+        """Whether the coordinator has been silent for too long."""
         return self._clock() - self._heard[COORDINATOR] > self._servers.silence_s
 
     def forget_peers(self) -> None:
-        """From now on only the coordinator may not be silent."""
+        """Ignores the silence of other servers from now on."""
         self._training, self._heard = False, {COORDINATOR: self._heard[COORDINATOR]}
 
     def _beat(self) -> None:
@@ -163,7 +164,7 @@ class Presence:
 
 
 def answer(me: Address, hello: Hello, config: Config) -> Welcome | Refused:
-    """What we say to a Hello: only members with the same config belong to one run."""
+    """Returns the answer to a Hello: only members with the same config belong to one run."""
     if hello.config_digest != config.digest:
         return Refused(f"{hello.role} {hello.index} has config {hello.config_digest}, the run has {config.digest}")
     return Welcome(me.role, me.index)
@@ -186,7 +187,7 @@ def _parse(role: Role, argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _join(hub: Hub, config: Config, args: argparse.Namespace) -> Joined:
-    """Says hello and waits for the roster. Whoever has it already may be talking to us: that is kept for later."""
+    """Sends Hello and waits for the roster. Messages of members that have the roster already are kept for later."""
     hub.send(COORDINATOR, Hello(hub.me.role, args.index, config.digest, hub.endpoint))
     presence = Presence(hub, config, lambda: Heartbeat(hub.me.role, args.index))
     early: list[tuple[Address, Message]] = []

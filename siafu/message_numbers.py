@@ -1,13 +1,13 @@
 """Numbers the messages between servers, so that none is taken twice and no loss goes unnoticed. Pure.
 
-TCP keeps the order of a connection, but no connection lives for ever: ZeroMQ makes a broken one anew without a word,
-and what was on its way is gone. One gradient row less would not stop a run; it would spoil it.
+TCP keeps the order of a connection, but connections break: ZeroMQ replaces a broken one silently, and messages on their
+way are lost. A missing row of gradients would not stop a run; it would make its result wrong.
 
 1. A link is one direction between two members of one attempt of a run. Its messages carry 1, 2, 3, ... in the order
-   they are sent; a message that could not be handed over has not used its number.
+   they are sent; a message that could not be handed over does not use up its number.
 2. A message whose number was seen is dropped and counted.
 3. A message that comes after a gap is taken, but the link is broken: ``check`` raises PeerLost, and the run recovers by
-   a new attempt. A message that cannot be read is a gap too, once the next one comes: heartbeats make that soon.
+   a new attempt. An unreadable message is a gap too, noticed with the next message; heartbeats make that soon.
 4. Workers' links are not numbered (0), in both directions: relaunches are their recovery.
 """
 
@@ -32,16 +32,16 @@ class Links:
         self._broken: PeerLost | None = None
 
     def number(self, to: Address) -> int:
-        """Of the next message to it."""
+        """Returns the number of the next message to a member."""
         return self._sent.get(to, 0) + 1 if self._is_numbered(to) else UNNUMBERED
 
     def sent(self, to: Address) -> None:
-        """The message with that number is on its way."""
+        """Records that the next message to a member was sent."""
         if self._is_numbered(to):
             self._sent[to] = self._sent.get(to, 0) + 1
 
     def take(self, sender: Address, number: int) -> bool:
-        """Whether the message is to be read."""
+        """Records the number of a message received. Returns whether to read the message: False if it is a repeat."""
         if not self._is_numbered(sender):
             return True
         expected = self._taken.get(sender, 0) + 1
@@ -63,7 +63,7 @@ class Links:
 
     @property
     def speakers(self) -> frozenset[Address]:
-        """Everybody who has said something over a numbered link."""
+        """The members that have sent messages over a numbered link."""
         return frozenset(self._taken)
 
     def _is_numbered(self, peer: Address) -> bool:

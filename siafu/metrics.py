@@ -4,9 +4,9 @@ A metric works in three steps. Graph servers ``tally`` each interval's outputs a
 ``merge``d, on a server in the order of its intervals and by the coordinator in the order of the servers; the
 coordinator makes ``scores`` of the whole. To add one: a class with these methods and its line in ``METRICS``.
 
-Scores of a split are numbers by name. "acc" is the one that picks the best epoch, whatever it is (``Metric.name``
-says): higher is better. "loss" is the mean of what training minimises, without dropout, label smoothing and weight
-decay. A split of which nothing is scored has None instead: null in JSON.
+Scores of a split are numbers by name. "acc" is the score that picks the best epoch, whichever metric it is
+(``Metric.name``); higher is better. "loss" is the mean training loss, without dropout, label smoothing and weight
+decay. A split without scored vertices has None instead: null in JSON.
 """
 
 from __future__ import annotations
@@ -25,34 +25,36 @@ from siafu.sparse import Array
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 TRUE_POSITIVE, FALSE_POSITIVE, FALSE_NEGATIVE, TERMS, LOSS = range(5)
 COUNT, SUM, SPREAD, SQUARED_ERROR, ABSOLUTE_ERROR = range(5)
-#: A share of a mean loss, which is never negative, is not below that by rounding.
+#: A share of a mean loss is never negative; rounding does not make it smaller than this.
 LEAST_LOSS = -1e-3
 #: Labels whose squared spread is smaller than this share of their squared mean are all equal: rounding leaves 1e-32 per
 #: vertex, two float32 that differ leave 1e-15.
 _EQUAL = 1e-20
-#: Logits that are counted at a time: what is made of them stays in a core's caches.
+#: Logits counted at a time: intermediate arrays stay in a core's caches.
 _BLOCK = 1 << 16
 
 
 class Metric(Protocol):
-    """How one kind of target is scored."""
+    """The scores of one kind of target."""
 
-    name: str  # of what "acc" is, as results say it
+    name: str  # the name of "acc" in results
 
     def tally(self, outputs: Any, labels: Any, split: Array) -> Array:
-        """Of one interval. outputs [n, C], labels as in shards, split uint8 [n]: 1 train, 2 validation, 3 test.
+        """Tallies one interval. outputs [n, C], labels as in shards, split uint8 [n]: 1 train, 2 validation, 3 test.
 
-        Of links, outputs are the scores of pairs and labels what the pairs are: ``siafu.ranking``.
+        In link prediction, outputs are the scores of pairs and labels their types: ``siafu.ranking``.
         """
 
     def merge(self, tallies: Sequence[Array]) -> Array:
-        """One tally of many, at least one, given in a fixed order: equal bits whoever was first."""
+        """Merges tallies, at least one, into one. They come in a fixed order, whichever was done first, so that the
+        result has the same bits."""
 
     def scores(self, tally: Array) -> BySplit: ...
 
 
 class Counted:
-    """Classes and sets of classes: float64 ``[3 splits, 5, C]``. The sum of its losses is taken in one order."""
+    """The metric of classes and sets of classes. Tallies: float64 ``[3 splits, 5, C]``, with losses summed in a fixed
+    order."""
 
     def __init__(self, name: str, *, multilabel: bool):
         self.name, self.multilabel = name, multilabel
@@ -68,11 +70,11 @@ class Counted:
 
 
 class Measured:
-    """Numbers: float64 ``[intervals, 3 splits, 5, C]``; each interval keeps its row,
-    so that sums are taken in one order.
+    """The metric of numbers. Tallies: float64 ``[intervals, 3 splits, 5, C]``; each interval keeps its row, so that
+    sums have a fixed order.
 
-    Of each column: how many vertices, the sum of their labels, the sum of squared distances to the interval's mean
-    label (not of squares: labels may lie far from 0), of squared errors, of absolute errors.
+    Entries of a column: the number of vertices, and the sums of their labels, of squared distances to the interval's
+    mean label (not of squares: labels may lie far from 0), of squared errors, and of absolute errors.
     """
 
     name = "r2"
@@ -94,8 +96,8 @@ class Measured:
         return np.concatenate(tallies)
 
     def scores(self, tally: Array) -> BySplit:
-        """``r2`` (also ``acc``), ``mse`` (also ``loss``), ``mae``: means over the columns. r2 = 1 - squared error /
-        squared spread of the labels; of a column whose labels are all equal 1 if nothing is wrong, else 0."""
+        """Returns ``r2`` (also ``acc``), ``mse`` (also ``loss``) and ``mae``: means over the columns. r2 = 1 - squared
+        error / squared spread of the labels; for a column of equal labels it is 1 if all outputs are exact, else 0."""
         train, val, test = (self._of_split(tally[:, i]) for i in range(len(SPLITS)))
         return BySplit(train=train, val=val, test=test)
 
@@ -113,7 +115,7 @@ class Measured:
         return {"acc": r2, "loss": mse, "r2": r2, "mse": mse, "mae": mae}
 
 
-#: What is learnt (``ModelSpec.target``) -> how it is scored.
+#: Kind of target (``ModelSpec.target``) -> its metric.
 METRICS: Mapping[str, Metric] = {
     "classes": Counted("accuracy", multilabel=False),
     "labels": Counted("f1_micro", multilabel=True),
@@ -121,16 +123,16 @@ METRICS: Mapping[str, Metric] = {
     "links": Ranked(),
 }
 
-#: Metric -> how people write it.
+#: Metric -> its usual spelling.
 TITLES = {"accuracy": "accuracy", "f1_micro": "F1-micro", "r2": "R²", "mrr": "MRR"}
 
 
 def counts(logits: Array, labels: Array, split: Array) -> Array:
-    """Of each class true positives, false positives and false negatives, and its loss: of how many terms, and their
-    sum. float64 ``[3 splits, 5, C]``, in which counts are exact.
+    """Counts by class the true positives, false positives and false negatives, and the terms of the loss, and sums the
+    loss. Returns float64 ``[3 splits, 5, C]``, in which counts are exact.
 
-    labels int [n] (argmax decides; a term is a vertex), or {0, 1} [n, C] (a positive
-    logit decides; a vertex has C terms).
+    labels int [n] (argmax decides; a term is a vertex), or {0, 1} [n, C] (a positive logit decides; a vertex has C
+    terms).
     """
     found = np.zeros((3, 5, logits.shape[1]))
     count = _of_sets if labels.ndim == 2 else _of_classes
@@ -144,8 +146,8 @@ def counts(logits: Array, labels: Array, split: Array) -> Array:
 
 
 def _of_classes(logits: Array, labels: Array) -> Array:
-    """[5, C]; the loss is softmax cross-entropy, in the logits' precision as in training
-    (``siafu.ops``). Overwrites logits."""
+    """Returns [5, C]; the loss is softmax cross-entropy, in the logits' precision as in training (``siafu.ops``).
+    Overwrites logits."""
     row, num_classes = np.arange(len(labels)), logits.shape[1]
     chosen = logits.argmax(1)
     logits -= logits[row, chosen][:, None]
@@ -157,7 +159,7 @@ def _of_classes(logits: Array, labels: Array) -> Array:
 
 
 def _of_sets(logits: Array, labels: Array) -> Array:
-    """[5, C]; the loss is sigmoid cross-entropy."""
+    """Returns [5, C]; the loss is sigmoid cross-entropy."""
     predicted, true = logits > 0, labels > 0
     loss = np.maximum(logits, 0) - logits * true  # [n, C]
     loss += functions.log1p(functions.exp(-np.abs(logits)))
@@ -167,7 +169,7 @@ def _of_sets(logits: Array, labels: Array) -> Array:
 
 
 def scores(tally: Array, *, multilabel: bool) -> BySplit:
-    """By split: ``acc`` (of multi-label graphs F1-micro), ``loss``, ``balanced_acc``, ``f1_micro``,
+    """Returns by split ``acc`` (F1-micro of multi-label graphs), ``loss``, ``balanced_acc``, ``f1_micro`` and
     ``f1_macro``; None for empty splits.
 
     tally: a sum of ``counts``. Balanced accuracy is the mean recall over classes that occur; F1-macro the mean over

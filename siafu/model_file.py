@@ -1,6 +1,4 @@
-"""Weights on disk: safetensors with the model's description, written whole or not at all; and a digest of the
-weights.
-"""
+"""Weights on disk: safetensors with the model's description, written completely or not at all; and a digest of them."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ from siafu.sparse import Array
 
 
 def check_name(path: Path) -> None:
-    """Raises: ConfigError for a path that is not UTF-8: safetensors opens no other,
-    and would say so when all is done."""
+    """Raises: ConfigError for a path that is not UTF-8: safetensors cannot open it, and would fail only at the end of
+    the run."""
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
@@ -31,7 +29,7 @@ def check_name(path: Path) -> None:
 
 
 def digest(weights: Mapping[str, Any]) -> str:
-    """16 hex digits over names, dtypes, shapes and bits."""
+    """Returns a hash of names, dtypes, shapes and bits, 16 hex digits."""
     state = hashlib.sha256()
     for name in sorted(weights):
         value = np.ascontiguousarray(weights[name])
@@ -41,12 +39,12 @@ def digest(weights: Mapping[str, Any]) -> str:
 
 
 def packed(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Arrays by name as a safetensors file; their dtypes, shapes (a number's too) and bits stay."""
+    """Packs arrays by name into a safetensors file. Keeps their dtypes, shapes (also of scalars) and bits."""
     return save({name: np.asarray(value, order="C") for name, value in tensors.items()}, dict(metadata or {}) or None)
 
 
 def unpacked(data: bytes) -> dict[str, Array]:
-    """The arrays of such a file, to be written to as well. DatasetError if it is none."""
+    """Returns writable copies of the arrays of a safetensors file. Raises: DatasetError if it is not one."""
     try:
         return {name: value.copy() for name, value in load(data).items()}
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
@@ -54,12 +52,14 @@ def unpacked(data: bytes) -> dict[str, Array]:
 
 
 def packed_model(weights: Mapping[str, Any], spec: ModelSpec, metadata: Mapping[str, Any]) -> bytes:
-    """What ``load_model`` reads; it compares the weights with ``metadata["digest"]``, if there is one."""
+    """Packs a model into the file that ``load_model`` reads, which compares the weights with ``metadata["digest"]`` if
+    there is one."""
     return packed(weights, {"model": json.dumps(asdict(spec)), **{key: str(value) for key, value in metadata.items()}})
 
 
 def save_model(path: Path, weights: Mapping[str, Any], spec: ModelSpec, metadata: Mapping[str, Any]) -> None:
-    """Whole or not at all (``run_files.write_whole``). Raises: DatasetError if it cannot be written."""
+    """Writes a model file, completely or not at all (``run_files.write_whole``). Raises: DatasetError if it cannot be
+    written."""
     data = packed_model(weights, spec, {"digest": digest(weights), **metadata})
     try:
         write_whole(path, data)
@@ -68,8 +68,8 @@ def save_model(path: Path, weights: Mapping[str, Any], spec: ModelSpec, metadata
 
 
 def load_model(path: Path) -> tuple[dict[str, Array], ModelSpec]:
-    """Weights by name and the model that they belong to. DatasetError if the file is
-    not such a model, or was altered."""
+    """Reads weights by name, and the model that they belong to. Raises: DatasetError if the file is not a model file,
+    or was altered."""
     try:
         with safe_open(str(path), "numpy") as file:
             said = file.metadata()
@@ -78,14 +78,14 @@ def load_model(path: Path) -> tuple[dict[str, Array], ModelSpec]:
         spec = ModelSpec(**{**raw, "widths": tuple(raw["widths"])})
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DatasetError(f"{path}: not a model of siafu: {error}") from error
-    if (found := digest(weights)) != said.get("digest", found):  # older ones say none
+    if (found := digest(weights)) != said.get("digest", found):  # older files have none
         raise DatasetError(f"{path}: its weights have digest {found}, must have {said['digest']}: they were altered")
     return weights, spec
 
 
 def trained_on(path: Path) -> dict[str, str]:
-    """The fingerprint of the data that a model was trained on; empty if its file does not say.
-    DatasetError as ``load_model``."""
+    """Reads the fingerprint of the data that a model was trained on; empty if its file has none. Raises: DatasetError
+    if it is not a model file."""
     try:
         with safe_open(str(path), "numpy") as file:
             return dict(json.loads((file.metadata() or {}).get("data", "{}")))
@@ -94,7 +94,7 @@ def trained_on(path: Path) -> dict[str, str]:
 
 
 def file_of(warm_start: str) -> Path:
-    """The model that ``train.warm_start`` names: a file, or the best one of a run's directory."""
+    """Returns the model file that ``train.warm_start`` names: itself, or the best model in a run's directory."""
     path = Path(warm_start)
     return path / "model.safetensors" if path.is_dir() else path
 
@@ -106,10 +106,10 @@ def check_there(warm_start: str) -> None:
 
 
 def first_weights(model: Model, warm_start: str) -> dict[str, Array]:
-    """The weights that training begins with: the model's own, or those in ``warm_start``, a file or a run's directory.
+    """Returns the initial weights: the model's own, or those in ``warm_start``, a file or a run's directory.
 
-    Raises: ConfigError for a model of other parameters or shapes, or with NaN or infinity, naming the
-    first; DatasetError if the file is none.
+    Raises: ConfigError for a model of other parameters or shapes, or with NaN or infinity, naming the first;
+    DatasetError if the file is not a model file.
     """
     drawn = model.init()
     if not warm_start:

@@ -1,7 +1,8 @@
 """Reads ``.npy`` files and ``.npz`` archives from any source: no header is trusted beyond the bytes that follow it.
 
-numpy's own reader trusts a header: it takes what memory a shape asks for, and fails in a dozen ways where one is odd.
-Here a header is one of an array of numbers or texts, a file as long as its header says, or all is a ValueError.
+numpy's own reader trusts a header: it allocates as much memory as the shape asks for, and raises a dozen kinds of
+errors for odd headers. Here a header must describe an array of numbers or texts, and a file must be as long as its
+header says; else a ValueError is raised.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from siafu.sparse import Array
 MAGIC = b"\x93NUMPY"
 MAX_HEADER_BYTES = 10_000  # numpy's own limit
 MAX_DIMENSIONS = 8
-MAX_NBYTES = 1 << 62  # of an array: beyond, sizes wrap around
-DEFLATE = 1032  # bytes that one compressed byte becomes, at most (zlib's technical notes)
+MAX_NBYTES = 1 << 62  # of an array: larger sizes wrap around
+DEFLATE = 1032  # the most bytes that one compressed byte can become (zlib's technical notes)
 _DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|f16|c8|c16|[SU][0-9]{1,6})")
-#: What zipfile and zlib raise for archives that are none: an unknown compression is a NotImplementedError.
+#: Errors of zipfile and zlib for invalid archives: an unknown compression is a NotImplementedError, a RuntimeError.
 _BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, RuntimeError, OverflowError)
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a ``.npy`` file begins with."""
+    """The header of a ``.npy`` file."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -44,21 +45,21 @@ class Header:
 
     @property
     def nbytes(self) -> int:
-        """Of the values."""
+        """The size of the values in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def file_bytes(self) -> int:
-        """Of the whole file."""
+        """The size of the whole file in bytes."""
         return self.offset + self.nbytes
 
 
-#: CPython 3.11 counts the depth of what it parses for all threads together: two at once can end in a SystemError.
+#: CPython 3.11 counts the parser's depth for all threads together: two that parse at once can end in a SystemError.
 _PARSING = threading.Lock()
 
 
 def read_header(stream: IO[bytes]) -> Header:
-    """Of the array that the stream stands at the beginning of. Raises: ValueError; OSError of the stream."""
+    """Reads the header of the array at the stream's position. Raises: ValueError; OSError of the stream."""
     lead = stream.read(8)
     if lead[:6] != MAGIC or len(lead) < 8 or lead[6] not in (1, 2, 3):
         raise ValueError("it does not begin as one")
@@ -97,7 +98,8 @@ def read_header(stream: IO[bytes]) -> Header:
 
 
 def mapped(file: Path) -> Array:
-    """The array of a file, mapped read-only. Raises: ValueError; OSError if there is none."""
+    """Maps the array of a file read-only. Raises: ValueError if the file is not valid; OSError if it cannot be
+    opened."""
     with file.open("rb") as stream:
         header = read_header(stream)
     nbytes = file.stat().st_size
@@ -105,13 +107,13 @@ def mapped(file: Path) -> Array:
         raise ValueError(f"{nbytes} bytes, must be {header.file_bytes} by its header")
     order: Literal["C", "F"] = "F" if header.fortran else "C"
     if not math.prod(header.shape):
-        return np.empty(header.shape, header.dtype, order)  # nothing cannot be mapped
+        return np.empty(header.shape, header.dtype, order)  # an empty array cannot be mapped
     found: Array = np.memmap(file, header.dtype, "r", header.offset, header.shape, order)
     return found
 
 
 def read_archive(stream: IO[bytes], only: Container[str] | None = None) -> dict[str, Array]:
-    """The arrays of an ``.npz`` archive by name (or those of these names), in memory. Raises:
+    """Reads the arrays of an ``.npz`` archive into memory, by name. ``only``: names to read; None: all. Raises:
     ValueError; OSError of the stream."""
     try:
         with zipfile.ZipFile(stream) as archive:
@@ -122,8 +124,8 @@ def read_archive(stream: IO[bytes], only: Container[str] | None = None) -> dict[
 
 
 def headers_in(stream: IO[bytes]) -> dict[str, Header]:
-    """What the arrays of an ``.npz`` archive are, by name, without their values. Raises:
-    ValueError; OSError of the stream."""
+    """Reads the headers of an ``.npz`` archive's arrays, by name, without their values. Raises: ValueError; OSError of
+    the stream."""
     found = {}
     try:
         with zipfile.ZipFile(stream) as archive:

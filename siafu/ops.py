@@ -1,8 +1,8 @@
 """The arithmetic of tensor tasks on dense and sparse rows, forward next to backward, in NumPy alone.
 
-``siafu.arithmetic`` computes the same with the compiled kernels, to the same bits on every processor; this is
-its oracle, and what it falls back to. Every function works on rows independently (or sums over rows), so that a
-task may be cut into halves anywhere.
+``siafu.arithmetic`` computes the same with compiled kernels, to the same bits on every processor; this module is its
+oracle and its fallback. Every function works on rows independently (or sums over rows), so that a task may be cut
+between any two rows.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows
 
 Activation = Literal["relu", "tanh", "elu", "identity"]
-_BLOCK_BYTES = 2 << 20  # of a densified block of sparse rows, before its empty columns go: it stays in a core's caches
+_BLOCK_BYTES = 2 << 20  # of a densified block of sparse rows, empty columns included: it stays in a core's caches
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-#: An edge's place in a lattice whose points lie far apart modulo 2^64 (Roberts' R3: powers of 1 / 1.2207, the root of
-#: x^4 = x + 1): distinct (source, target, four heads) have distinct counters. kernels/src/hash.hpp has the same.
+#: Steps of a lattice of edges whose points lie far apart modulo 2^64 (Roberts' R3: powers of 1 / 1.2207, the root of
+#: x^4 = x + 1): distinct (source, target, four heads) have distinct counters. kernels/src/hash.hpp has the same steps.
 SOURCE_STEP, TARGET_STEP, HEADS_STEP = 0xD1B54A32D192ED03, 0xABC98388FB8FAC03, 0x8CB92BA72F3D8DD7
 
 
 class Functions(Protocol):
-    """Elementary functions of float32 and float64 arrays, in ``out`` if given: NumPy's,
-    or ``siafu.kernels.functions``."""
+    """Elementary functions of float32 and float64 arrays, in ``out`` if given: NumPy's, or
+    ``siafu.kernels.functions``."""
 
     def exp(self, x: Array, /, out: Array | None = None) -> Array: ...
 
@@ -45,19 +45,19 @@ BFLOAT16 = np.dtype(np.uint16)
 
 
 def real(X: Rows, dtype: np.dtype[Any]) -> Any:
-    """X as numbers of ``dtype``: X itself if it is of that, and whatever bfloat16 stands for."""
+    """Returns X as numbers of ``dtype``: X itself if it has that dtype; bfloat16 is decoded."""
     if isinstance(X, np.ndarray) and X.dtype == BFLOAT16:
         X = from_bfloat16(X)
     return X.astype(dtype, copy=False) if isinstance(X, np.ndarray) else X.astype(dtype)
 
 
 def from_bfloat16(bits: Array) -> Array:
-    """The float32 of which these uint16 are the upper half; exact."""
+    """Returns the float32 numbers of which these uint16 are the upper halves; exact."""
     return np.asarray((bits.astype(np.uint32) << np.uint32(16)).view(np.float32))
 
 
 def to_bfloat16(rows: Array) -> Array:
-    """uint16 of the same shape: the upper half of each float32, rounded to the nearest, ties to even."""
+    """Returns uint16 of the same shape: the upper half of each float32, rounded to the nearest, ties to even."""
     bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
     rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(16)
     quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
@@ -69,8 +69,8 @@ def to_bfloat16(rows: Array) -> Array:
 
 
 def matmul(X: Rows, W: Array, add: Array | None = None) -> Array:
-    """``X W`` for dense or sparse X ``[n, F]`` and W ``[F, G]``; result ``[n, G]`` in W's
-    dtype. Added to ``add`` in place."""
+    """Returns ``X W`` for dense or sparse X ``[n, F]`` and W ``[F, G]``: ``[n, G]`` in W's dtype. ``add``: an array to
+    which the product is added in place, and which is returned."""
     if isinstance(X, np.ndarray):
         out: Array = real(X, W.dtype) @ W
     else:
@@ -84,7 +84,7 @@ def matmul(X: Rows, W: Array, add: Array | None = None) -> Array:
 
 
 def matmul_transposed(X: Rows, D: Array) -> Array:
-    """``Xᵀ D`` for dense or sparse X ``[n, F]`` and D ``[n, G]``; result ``[F, G]`` in D's dtype."""
+    """Returns ``Xᵀ D`` for dense or sparse X ``[n, F]`` and D ``[n, G]``: ``[F, G]`` in D's dtype."""
     if isinstance(X, np.ndarray):
         return np.asarray(real(X, D.dtype).T @ D)
     out = np.zeros((X.width, D.shape[1]), D.dtype)
@@ -94,10 +94,10 @@ def matmul_transposed(X: Rows, D: Array) -> Array:
 
 
 def _blocks(X: SparseRows, dtype: np.dtype[Any]) -> Iterator[tuple[slice, Array, Array]]:
-    """Row blocks of X: which rows, which columns they use (int64 [u], sorted), and those columns dense ``[rows, u]``.
+    """Yields row blocks of X: the rows, the columns that they use (int64 [u], sorted), and these columns dense
+    ``[rows, u]``.
 
-    A few rows of a wide matrix use few of its columns: a quarter in a bag of words,
-    and the product costs that much less.
+    A few rows of a wide matrix use few of its columns, in a bag of words a quarter, which makes the product cheaper.
     """
     size = max(1, _BLOCK_BYTES // max(1, X.width * dtype.itemsize))
     is_used, place = np.empty(X.width, bool), np.empty(X.width, np.int32)
@@ -112,17 +112,17 @@ def _blocks(X: SparseRows, dtype: np.dtype[Any]) -> Iterator[tuple[slice, Array,
 
 
 def column_sums(D: Array) -> Array:
-    """Sums of the columns of D ``[n, m]``: ``[m]``."""
+    """Returns the sums of the columns of D ``[n, m]``: ``[m]``."""
     return np.asarray(D.sum(0))
 
 
 def dots(A: Array, B: Array) -> Array:
-    """The inner product of each row of A with B's, both ``[n, m]``: ``[n]``."""
+    """Returns the inner product of each row of A with B's, both ``[n, m]``: ``[n]``."""
     return np.asarray(np.einsum("ij,ij->i", A, B))
 
 
 def take(X: Rows, index: Array) -> Rows:
-    """The rows of X named by ``index`` (int64), in that order."""
+    """Returns the rows of X at ``index`` (int64), in that order."""
     if isinstance(X, np.ndarray):
         return np.asarray(X[index])
     counts = np.diff(X.indptr)[index]
@@ -135,9 +135,10 @@ def take(X: Rows, index: Array) -> Rows:
 
 
 def dropout(X: Rows, keep: Array | None, p: float) -> Rows:
-    """X with its dropped entries zero (sparse: gone) and the kept ones divided by the share that is kept.
+    """Returns X with its dropped entries zero (sparse: removed) and the kept ones divided by the kept share.
 
-    ``keep`` is what ``dropout_mask`` gave for the same X; None leaves X as it is. Backward is the same function.
+    ``keep``: the result of ``dropout_mask`` for the same X; None: X is returned unchanged. Backward is the same
+    function.
     """
     if keep is None:
         return X
@@ -152,10 +153,10 @@ def dropout(X: Rows, keep: Array | None, p: float) -> Rows:
 
 
 def dropout_mask(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array) -> Array | None:
-    """Which entries of X survive: bool ``[n, F]``, or ``[nnz]`` for sparse X. None if ``p`` is 0.
+    """Returns the mask of the entries of X to keep: bool ``[n, F]``, or ``[nnz]`` for sparse X. None if ``p`` is 0.
 
-    A pure function of (seed, epoch, layer, vertex, column): backward, a relaunched task, any partitioning and any cut
-    into halves see the same mask, and no mask ever travels. p is rounded to a multiple of 1/65536.
+    A pure function of (seed, epoch, layer, vertex, column): the mask is the same in backward, in a relaunched task, and
+    for any partitioning and any cut into parts, so no mask is ever sent. p is rounded to a multiple of 1/65536.
 
     vertices: global vertex ids, int64 [n].
     """
@@ -176,7 +177,7 @@ def dropout_mask(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertic
 
 
 def dropped(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array) -> Rows:
-    """X without what its mask drops: ``dropout`` with ``dropout_mask``."""
+    """Applies dropout to X: ``dropout`` with ``dropout_mask``."""
     return dropout(X, dropout_mask(X, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices), p)
 
 
@@ -190,23 +191,23 @@ def _kept_share(p: float) -> float:
 
 @lru_cache(maxsize=256)
 def run_key(seed: int, epoch: int, layer: int) -> int:
-    """What ``dropout_mask`` mixes in."""
+    """Returns the 64-bit key that ``dropout_mask`` mixes in."""
     return int(np.random.SeedSequence([seed, epoch, layer]).generate_state(1, np.uint64)[0])
 
 
 @lru_cache(maxsize=256)
 def edge_key(seed: int, epoch: int, layer: int) -> int:
-    """What ``edge_dropout`` mixes in: another one than ``run_key`` for the same three."""
+    """Returns the 64-bit key for ``edge_dropout``, different from ``run_key`` of the same arguments."""
     return int(np.random.SeedSequence([seed, epoch, layer, 1]).generate_state(1, np.uint64)[0])
 
 
 def edge_dropout(
     sources: Array, targets: Array, heads: int, p: float, key: int, dtype: np.dtype[Any] | type = np.float32
 ) -> Array:
-    """What each edge's coefficients are multiplied with, ``[m, heads]``: 0, or 1 / (the share that is kept).
+    """Returns the factors of each edge's coefficients, ``[m, heads]``: 0, or 1 / (the kept share).
 
-    A pure function of (key, source, target, head): whoever holds an edge sees the same mask, forwards over in-edges on
-    one server and backwards over out-edges on another, and no mask ever travels. p is rounded as in ``dropout_mask``.
+    A pure function of (key, source, target, head): the mask is the same forwards over in-edges on one server and
+    backwards over out-edges on another, so no mask is ever sent. p is rounded as in ``dropout_mask``.
 
     sources, targets: global vertex ids, int64 [m].
     """
@@ -221,13 +222,14 @@ def edge_dropout(
 
 
 def dropout_threshold(p: float) -> tuple[int, float]:
-    """For other implementations of the same masks: what 16 bits must reach to be kept, and 1 / (the share that is)."""
+    """Returns the threshold that an entry's 16 bits must reach to be kept, and 1 / (the kept share), for other
+    implementations of the same masks."""
     return _dropped_in_65536(p), 1 / _kept_share(p)
 
 
 def mixed(x: Array) -> Array:
-    """64 bits from 64 that look like chance: SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014),
-    in place on a fresh uint64 array."""
+    """Mixes the bits of each uint64 to look random: SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014). Works in
+    place, so ``x`` must be a fresh array."""
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)
@@ -237,7 +239,7 @@ def mixed(x: Array) -> Array:
 
 
 def splitmix(x: Array) -> Array:
-    """A hash of each uint64: every bit of it depends on every bit of ``x``."""
+    """Returns a hash of each uint64: every bit of it depends on every bit of ``x``."""
     return mixed(x + GOLDEN)
 
 
@@ -245,17 +247,17 @@ def splitmix(x: Array) -> Array:
 
 
 def activate(N: Array, kind: Activation, out: Array | None = None, f: Functions = np) -> Array:
-    """σ(N), elementwise; in ``out`` if given, which may be N."""
+    """Returns σ(N), elementwise; in ``out`` if given, which may be N."""
     if kind == "relu":
         return np.asarray(np.maximum(N, N.dtype.type(0), out=out))
     if kind == "elu":
-        below = f.expm1(np.minimum(N, N.dtype.type(0)))  # 0 where N > 0: what is large there does not overflow
+        below = f.expm1(np.minimum(N, N.dtype.type(0)))  # 0 where N > 0, so that large values do not overflow
         return np.asarray(np.add(np.maximum(N, N.dtype.type(0), out=out), below, out=below if out is None else out))
     return np.asarray(f.tanh(N, out=out)) if kind == "tanh" else N
 
 
 def activate_backward(dH: Array, N: Array, kind: Activation, f: Functions = np) -> Array:
-    """dH ⊙ σ'(N)."""
+    """Returns dH ⊙ σ'(N)."""
     if kind == "relu":
         return dH * (N > 0)
     if kind == "elu":
@@ -264,7 +266,7 @@ def activate_backward(dH: Array, N: Array, kind: Activation, f: Functions = np) 
 
 
 def either(mask: Array, yes: float, no: float, dtype: np.dtype[Any]) -> Array:
-    """``yes`` where the mask holds, else ``no``: np.where, without a branch for every entry."""
+    """Returns ``yes`` where the mask holds, else ``no``: np.where, without a branch for every entry."""
     return np.asarray(np.multiply(mask, yes, dtype=dtype) + np.multiply(~mask, no, dtype=dtype))
 
 
@@ -274,12 +276,13 @@ LAYER_NORM_EPS = 1e-5
 
 
 def layer_norm(P: Array, gain: Array, shift: Array) -> Array:
-    """Ba, Kiros & Hinton 2016: each row of P ``[n, F]`` to mean 0, variance 1, then ``gain`` and ``shift`` ``[F]``."""
+    """Normalises each row of P ``[n, F]`` to mean 0 and variance 1, then applies ``gain`` and ``shift`` ``[F]`` (Ba,
+    Kiros & Hinton 2016)."""
     return np.asarray(_normalised(P)[0] * gain + shift)
 
 
 def layer_norm_backward(dN: Array, P: Array, gain: Array) -> tuple[Array, Array, Array]:
-    """dP ``[n, F]``, dgain ``[F]``, dshift ``[F]`` from dN ``[n, F]``."""
+    """Returns dP ``[n, F]``, dgain ``[F]`` and dshift ``[F]`` from dN ``[n, F]``."""
     X, inverse_std = _normalised(P)
     dX = dN * gain
     dP = (dX - dX.mean(1, keepdims=True) - X * (dX * X).mean(1, keepdims=True)) * inverse_std
@@ -294,14 +297,16 @@ def _normalised(P: Array) -> tuple[Array, Array]:
 
 # --- softmax over the edges of a vertex -------------------------------------------------------------------------------
 #
-# siafu.kernels.coefficients says what travels: scores of the other end of each edge, row after row, and where rows
-# begin. Coefficients are signed: |alpha|, and negative where LeakyReLU was. weight: of the edges, [m]; None: all are 1.
+# siafu.kernels.coefficients defines the data sent: scores of the other end of each edge, row after row, and the starts
+# of rows. Coefficients are signed: |alpha|, negative where LeakyReLU's argument was. weight: of the edges, [m]; None:
+# all are 1.
 
 
 def segment_softmax(
     source: Array, target: Array, indptr: Array, slope: float, weight: Array | None = None, f: Functions = np
 ) -> tuple[Array, Array]:
-    """Signed alpha [m, heads] over each vertex's in-edges, and log_total [k, heads]: +inf for a vertex without any.
+    """Returns signed alpha [m, heads] over each vertex's in-edges, and log_total [k, heads], +inf for a vertex without
+    in-edges.
 
     source: s of each edge's source [m, heads]; target: t [k, heads]; indptr: int64 [k + 1]. Scores may be of any size.
     """
@@ -330,7 +335,7 @@ def segment_softmax_backward(
     weight: Array | None = None,
     f: Functions = np,
 ) -> tuple[Array, Array]:
-    """The same signed alpha again, over the out-edges of k sources [m, heads], and their ds [k, heads].
+    """Returns the same signed alpha over the out-edges of k sources [m, heads], and their ds [k, heads].
 
     ds is the sum of |alpha| l' (products - delta), where l' is LeakyReLU's slope at the edge. halves: t, log_total and
     delta of each edge's target, side by side [m, 3 * heads]; source: s [k, heads]; products: of each edge's rows T_u
@@ -351,12 +356,12 @@ def segment_softmax_backward(
 
 
 def sum_segments(values: Array, indptr: Array) -> Array:
-    """The sums of each segment of the rows of values [m, h]: [k, h]."""
+    """Returns the sum of each segment of the rows of values [m, h]: [k, h]."""
     return _reduce_segments(np.add, values, indptr)
 
 
 def _reduce_segments(function: np.ufunc, values: Array, indptr: Array) -> Array:
-    """Of each segment of the rows of values [m, h]: [k, h]; 0 for one without rows."""
+    """Reduces each segment of the rows of values [m, h]: [k, h]; 0 for a segment without rows."""
     out = np.zeros((len(indptr) - 1, values.shape[1]), values.dtype)
     filled = np.flatnonzero(np.diff(indptr))
     if len(filled):
@@ -366,21 +371,23 @@ def _reduce_segments(function: np.ufunc, values: Array, indptr: Array) -> Array:
 
 # --- pairs of vertices ------------------------------------------------------------------------------------------------
 #
-# Each is an edge, of one of n vertices to another: rows H [n, F] of the former, and what the others have, by edge.
+# Each pair is an edge from one of n vertices to another. H [n, F]: rows of the former; others: rows of the latter, by
+# edge.
 
 
 def pair_dots(H: Array, others: EdgeRows) -> Array:
-    """``<H_v, O_e>`` of each edge e of each vertex v: ``[m]``."""
+    """Returns ``<H_v, O_e>`` for each edge e of each vertex v: ``[m]``."""
     return dots(np.repeat(H, np.diff(others.indptr), axis=0), others.each())
 
 
 def pair_products(H: Array, others: EdgeRows) -> Array:
-    """``H_v ⊙ O_e``: ``[m, F]``."""
+    """Returns ``H_v ⊙ O_e`` for each edge e of each vertex v: ``[m, F]``."""
     return np.repeat(H, np.diff(others.indptr), axis=0) * others.each()
 
 
 def pair_sums(D: Array, others: EdgeRows) -> Array:
-    """``Σ_e D_e ⊙ O_e`` over the edges of each vertex: ``[n, F]``. D ``[m, F]``, or ``[m, 1]`` of one value an edge."""
+    """Returns ``Σ_e D_e ⊙ O_e`` over the edges of each vertex: ``[n, F]``. D ``[m, F]``, or ``[m, 1]`` with one value
+    per edge."""
     return sum_segments(D * others.each(), others.indptr)
 
 
@@ -388,7 +395,8 @@ def pair_sums(D: Array, others: EdgeRows) -> Array:
 
 
 def cross_entropy(logits: Array, labels: Array, smoothing: float = 0.0, f: Functions = np) -> tuple[float, Array]:
-    """Softmax cross-entropy summed over rows, and its gradient ``[n, C]``. logits ``[n, C]``, labels int ``[n]``.
+    """Returns softmax cross-entropy summed over rows, and its gradient ``[n, C]``. logits ``[n, C]``, labels int
+    ``[n]``.
 
     smoothing: the share of a label that is spread evenly over all classes (Szegedy et al., CVPR 2016, section 7).
     """
@@ -409,8 +417,8 @@ def cross_entropy(logits: Array, labels: Array, smoothing: float = 0.0, f: Funct
 
 
 def squared_error(outputs: Array, labels: Array) -> tuple[float, Array]:
-    """Squared distances, mean over columns, summed over rows, and its gradient
-    ``[n, C]``; labels ``[n, C]``, or ``[n]``.
+    """Returns the squared error, mean over columns, summed over rows, and its gradient ``[n, C]``. labels ``[n, C]``,
+    or ``[n]``.
 
     Divided by the number of rows, it is torch's ``mse_loss``.
     """
@@ -421,7 +429,8 @@ def squared_error(outputs: Array, labels: Array) -> tuple[float, Array]:
 
 
 def binary_cross_entropy(logits: Array, labels: Array, f: Functions = np) -> tuple[float, Array]:
-    """Sigmoid cross-entropy, mean over classes, summed over rows, and its gradient. Both ``[n, C]``, labels in {0, 1}.
+    """Returns sigmoid cross-entropy, mean over classes, summed over rows, and its gradient ``[n, C]``. logits and
+    labels ``[n, C]``, labels in {0, 1}.
 
     Divided by the number of rows, it is torch's ``binary_cross_entropy_with_logits``.
     """

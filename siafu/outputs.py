@@ -13,8 +13,8 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_file(name: str, path: str | Path) -> None:
-    """Raises: ConfigError, which says ``name = path``, if one can tell beforehand that no such file can be written.
-    It may be there; its folder must."""
+    """Raises: ConfigError, which says ``name = path``, if it is clear beforehand that the file cannot be written. The
+    file may exist; its folder must."""
     check_no_tilde(name, path)
     _no_folder(name, path)
     folder = Path(path).parent
@@ -24,24 +24,25 @@ def check_file(name: str, path: str | Path) -> None:
 
 
 def check_file_in_folder(name: str, path: str | Path) -> None:
-    """The same of a file whose folder is made, with those that it lies in, unless it is there."""
+    """Raises: ConfigError as ``check_file`` does, for a file whose folder and parent folders will be made if they are
+    missing."""
     _no_folder(name, path)
     _check_made(name, path, Path(path).parent)
 
 
 def check_folder(name: str, path: str | Path) -> None:
-    """The same of a folder, which is made with those that it lies in unless it is there."""
+    """Raises: ConfigError as ``check_file`` does, for a folder that will be made, with its parents, if missing."""
     _check_made(name, path, Path(path))
 
 
 def check_no_tilde(name: str, path: str | os.PathLike[str]) -> None:
-    """Raises: ConfigError for a path below ~, which only shells replace: it would become a folder of that name."""
+    """Raises: ConfigError for a path below ~. Only shells replace it: here it would become a folder named ~."""
     if (meant := os.path.expanduser(path)) != os.fspath(path):
         raise ConfigError(f"{name} = {path}: ~ is not replaced here: give {meant}")
 
 
 def check_picture(path: str) -> None:
-    """Raises: ConfigError if nothing can be drawn there, or matplotlib is not installed."""
+    """Raises: ConfigError if no plot can be written to this path, or matplotlib is not installed."""
     if not path.endswith(PICTURES):
         raise ConfigError(f"plot {path!r} must end in {', '.join(PICTURES)}")
     check_file("plot", path)

@@ -12,10 +12,11 @@ from typing import Any, NoReturn
 
 from siafu import streams
 
-#: How alike a flag must be to be meant.
+#: The least similarity at which a flag counts as meant.
 ALIKE = 0.7
 UNNEEDED = "nothing: "
-#: What does here what flags of other tools do there (PyG's, DGL's and OGB's examples, Lightning, torchrun, SkyPilot).
+#: Our flags -> flags of other tools with the same effect (PyG's, DGL's and OGB's examples, Lightning, torchrun,
+#: SkyPilot).
 _FLAGS = {
     "--backend gpu, or siafu baseline for GPU systems": "gpu gpus cuda device accelerator",
     "--ranks, one for each GPU": "gpus num-gpus n-gpus nproc-per-node world-size num-parts workers num-workers",
@@ -73,16 +74,16 @@ _VERBS = {
     "export": "onnx save",
 }
 _WORDS = sorted(set(" ".join(_FLAGS.values()).split()))
-#: Word of other tools -> what it may be here, of which a verb has the one or the other.
+#: Word of other tools -> its possible equivalents here; a verb may have some of them.
 FLAGS = {word: [ours for ours, words in _FLAGS.items() if word in words.split()] for word in _WORDS}
 VERBS = {word: ours for ours, words in _VERBS.items() for word in words.split()}
 
 
 class Parser(argparse.ArgumentParser):
-    """No abbreviated flags, help as wide as is good to read, and one line for a mistake.
+    """A parser without abbreviated flags, with help of a readable width, and one line for a mistake.
 
-    ``brief``: what --help ends with where it shows the common flags alone (``mark``), and --help-all all of them; "":
-    --help shows all.
+    ``brief``: the end of --help if it shows only the common flags (``mark``), and --help-all shows all; "": --help
+    shows all.
     """
 
     brief = ""
@@ -91,7 +92,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**options, allow_abbrev=False, formatter_class=_formatter)
 
     def shorten(self) -> None:
-        """Once all flags are there. Every verb knows --help-all, also where --help shows all."""
+        """Adds --help-all; call it after all flags were added. Every verb has it, even if --help shows all flags."""
         shown = "show every flag, and exit" if self.brief else argparse.SUPPRESS
         self.add_argument("--help-all", action=_HelpAll, help=shown)
 
@@ -112,14 +113,14 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """argparse drops help that is not taken, and ends with 0."""
+        """Prints a message; ends with 1 if stdout does not take it. argparse would drop it and end with 0."""
         stream = file or sys.stderr
         try:
             stream.write(message)
             stream.flush()
         except OSError as error:
             streams.fault_of(stream)
-            if stream is sys.stdout and not isinstance(error, BrokenPipeError):  # whose reader has seen enough
+            if stream is sys.stdout and not isinstance(error, BrokenPipeError):  # whose reader closed it on purpose
                 self.exit(1, f"{self.prog}: stdout: {error.strerror or error}\n")
 
     def error(self, message: str) -> NoReturn:
@@ -141,14 +142,14 @@ class _HelpAll(argparse.Action):
 
 
 def mark(action: argparse.Action) -> argparse.Action:
-    """As one that the short --help shows."""
+    """Marks a flag as common, so that the short --help shows it."""
     vars(action)["common"] = True
     return action
 
 
 def show_few(parser: argparse.ArgumentParser, brief: str, flags: Collection[str] = ()) -> None:
-    """Has --help show the common flags, and these, and end with ``brief``; --help-all shows all. To be called when the
-    flags are there."""
+    """Makes --help show the common flags and ``flags``, and end with ``brief``; --help-all shows all. Call it after the
+    flags were added."""
     if isinstance(parser, Parser):
         parser.brief = brief
     for flag in flags:
@@ -160,7 +161,7 @@ def is_common(action: argparse.Action) -> bool:
 
 
 def offer(action: argparse.Action, values: Collection[str]) -> argparse.Action:
-    """As one whose values a shell completes, where its metavar does not list them."""
+    """Gives a flag values that a shell completes, for flags whose metavar does not list them."""
     vars(action)["offered"] = tuple(values)
     return action
 
@@ -183,8 +184,8 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 
 
 def empty_argument(argv: Sequence[str], parser: argparse.ArgumentParser) -> str | None:
-    """The flag that was given an empty value, "" if it is no flag's; None if there is none. The default would be taken
-    instead: of --graph "$NEW" the graph of the run."""
+    """Returns the flag that was given an empty value, "" for an empty word that is no flag's value, None if there is
+    none. Otherwise the default would be taken: for --graph "$NEW" the graph of the run."""
     for before, word in zip(("", *argv), argv, strict=False):
         flag, equals, value = word.partition("=")
         if flag.startswith("--") and equals and not value:
@@ -196,7 +197,7 @@ def empty_argument(argv: Sequence[str], parser: argparse.ArgumentParser) -> str 
 
 
 def meant_flag(flag: str, known: Sequence[str]) -> str:
-    """What may have been meant by a flag that there is not, as the end of a sentence; "" if nobody knows."""
+    """Returns a hint at the flag that was meant by an unknown flag, as the end of a sentence; "" if there is none."""
     word = flag.lstrip("-").replace("_", "-").lower()
     if flag in known:  # an unknown one only because of its place
         return ": flags stand after the verb"
@@ -212,7 +213,7 @@ def meant_flag(flag: str, known: Sequence[str]) -> str:
 
 
 def meant_word(word: str, actions: Collection[argparse.Action]) -> str:
-    """The same of a word too many, which may be the value of a flag."""
+    """Returns such a hint for a superfluous word, which may be the value of a flag."""
     for action in actions:
         if action.option_strings and word.lower() in offered(action):
             return f", did you mean {action.option_strings[0]} {word.lower()}?"
@@ -220,7 +221,7 @@ def meant_word(word: str, actions: Collection[argparse.Action]) -> str:
 
 
 def meant_verb(word: str, known: Collection[str], others: Mapping[str, str]) -> str:
-    """The same of a verb."""
+    """Returns such a hint for an unknown verb."""
     if word.lower() in known:
         return f", did you mean {word.lower()}?"
     if others.get(word.lower(), "") in known:

@@ -1,8 +1,8 @@
 """Places where Lambdas can run (``lambda.on``), and what each means for threads, memory, prices and plans. Pure.
 
-A new place is a launcher (``graph_server.lambdas.launchers``), its row here, and its name in ``Where``. The name is
-asked for where something is done for that place alone (LocalStack is started, AWS is signed in to); all else asks these
-facts.
+A new place needs a launcher (``graph_server.lambdas.launchers``), its row here, and its name in ``Where``. Code
+compares the name only for work that this place alone needs (start LocalStack, sign in to AWS); all other code reads
+these properties.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Literal
 
 #: Lambda memory that comes with one core, MB (AWS Lambda's documentation); less has a share of it.
 CORE_MB = 1769
-#: Of a Lambda's link each way, in bytes a second: an assumption, AWS publishes no figure.
+#: Rate of a Lambda's link each way, in bytes a second: an assumption, AWS publishes no figure.
 LINK_BYTES_PER_S = 75e6
-#: From an invocation to a new environment's first words: an assumption.
+#: Time from an invocation to a new environment's first message: an assumption.
 COLD_START_S = 0.4
-#: What members listen on instead of an address where all of them are processes of one Linux machine: Unix sockets.
+#: In place of an address to listen on: Unix sockets, if all members are processes of one Linux machine.
 UNIX = "unix"
 
 Where = Literal["local", "localstack", "aws", "ray"]
@@ -24,12 +24,12 @@ Where = Literal["local", "localstack", "aws", "ray"]
 
 @dataclass(frozen=True)
 class Place:
-    launcher: str  # "module:Class": what invokes the function there
+    launcher: str  # "module:Class" that invokes the function there
     # environments share their graph server's cores and memory; else each has a core and a link of its own
     same_machine: bool
-    billed: bool  # by AWS; else the bill says what Lambda would charge
+    billed: bool  # whether AWS bills it; else the bill estimates Lambda's charge
     from_deployment: bool  # machines of siafu deploy reach it
-    extra: str = ""  # of pyproject.toml: what brings the client; empty: nothing more is needed
+    extra: str = ""  # of pyproject.toml, with the client's packages; empty: none is needed
 
 
 PLACES: dict[Where, Place] = {

@@ -22,13 +22,13 @@ from siafu.errors import counted
 from siafu.metrics import SPLITS, TITLES
 from siafu.run_files import BySplit, Lanes, Result, Split
 
-#: Plain lines of a phase are at least so far apart, but for the last.
+#: The least time between plain lines of a phase, except before the last one.
 PLAIN_EVERY_S = 5.0
 MAX_WIDTH = 100
 
 
 class Status(Protocol):
-    """Where a run stands (``run_coordinator.actions.Status``)."""
+    """The state of a run (``run_coordinator.actions.Status``)."""
 
     phase: str
     epoch: int
@@ -40,15 +40,15 @@ class Status(Protocol):
     eval_ghost_bytes: int  # of all evaluations so far, by epoch
     usd: float  # what the run has cost so far, at most
     budget_usd: float  # 0: none
-    notes: tuple[str, ...]  # on the graph, to be said once
+    notes: tuple[str, ...]  # on the graph, to be printed once
 
     @property
     def tasks_in_flight(self) -> int | None:
-        """None: nothing here is cut into tasks."""
+        """The number of tensor tasks in flight; None: this run has no tasks."""
 
 
 class Display:
-    """Use in a ``with`` block; call it with every status."""
+    """The progress of a run on stderr. Use in a ``with`` block; call it with every status."""
 
     def __init__(self, title: str, epochs: int, *, quiet: bool = False, console: Console | None = None):
         self._console = console or Console(stderr=True, quiet=quiet, markup=False)
@@ -81,11 +81,11 @@ class Display:
         if self._live is not None:
             self._bar.update(self._task, description=status.phase, completed=status.epoch)
         else:
-            with contextlib.suppress(OSError):  # nobody reads, or a log's disk is full: no reason to stop
+            with contextlib.suppress(OSError):  # no reader, or a log's disk is full: no reason to stop
                 self._say(status, time.monotonic())
 
     def _say(self, status: Status, now: float) -> None:
-        """A plain line for a new phase, for an epoch if some time has passed, and for the last evaluation."""
+        """Prints a plain line for a new phase, for an epoch if some time has passed, and for the last evaluation."""
         phase, epoch = self._said
         ended = phase != status.phase == "saving"
         if status.phase != phase and not status.epoch:
@@ -120,7 +120,7 @@ class Display:
 
 
 class Learnt:
-    """How a run's validation score went, or its loss where nothing is validated."""
+    """The history of a run's validation score, or of its loss if nothing is validated."""
 
     def __init__(self) -> None:
         # All mutable state:
@@ -140,21 +140,22 @@ class Learnt:
             self._losses.add(status.loss)
 
     def beside_best(self, scores: Sequence[str]) -> list[str]:
-        """``scores``, as ``_scores`` words them, with validation behind the loss and its best beside it."""
+        """Returns ``scores``, in the words of ``_scores``, with validation right after the loss and the best one beside
+        it."""
         best = f" (best {self._best[0]:.3f} at {-self._best[1]})"
         val = [score + best for score in scores if score.startswith("val ") and self._scores.values]
         others = [score for score in scores if not (val and score.startswith("val "))]
         return [*others[:1], *val, *others[1:]]
 
     def curve(self, width: int) -> str:
-        """ "validation ▁▂▄▆▇█"; "" as long as there are no two values."""
+        """Returns the history as a line such as "validation ▁▂▄▆▇█"; "" while there are fewer than two values."""
         name, values = ("validation", self._scores.values) if self._scores.values else ("loss", self._losses.values)
         finite = [value for value in values if math.isfinite(value)]
         return f"{name} {sparkline(values, min(finite), max(finite), width)}" if len(finite) > 1 else ""
 
 
 class Thinned:
-    """At most ``MOST`` of the values that were added, at equal distances."""
+    """A list of at most ``MOST`` of the values that were added, at equal distances."""
 
     MOST = 2048
 
@@ -172,8 +173,8 @@ class Thinned:
 
 
 class Cell:
-    """Progress below the cell of a notebook: one line that changes, below the notes on the
-    graph. Call it with every status."""
+    """The progress below the cell of a notebook: notes on the graph, then one line that changes. Call it with every
+    status."""
 
     EVERY_S = 0.3  # between two changes: each is a message to the browser
 
@@ -214,7 +215,7 @@ class Cell:
 
 
 def of_notebook(epochs: int, name: str = "") -> Cell | None:
-    """Where progress goes in the kernel of a notebook; None anywhere else, also in IPython on a terminal."""
+    """Makes the progress display for the kernel of a notebook; None anywhere else, also in IPython on a terminal."""
     ipython = sys.modules.get("IPython")  # there is no notebook without it
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None or not hasattr(shell, "kernel"):
@@ -223,7 +224,7 @@ def of_notebook(epochs: int, name: str = "") -> Cell | None:
 
 
 def fitting(words: Sequence[str], width: int) -> str:
-    """The first of them that fit a line: half a number would be read as another one."""
+    """Joins the first words that fit a line. Words are not cut: half a number would be read as another number."""
     line = ""
     for word in filter(None, words):
         longer = f"{line} · {word}" if line else word
@@ -259,12 +260,13 @@ def _money(status: Status) -> list[str]:
 
 
 def dollars(usd: float) -> str:
-    """12.5 -> "$12.50", 0.0123 -> "$0.0123", 0.0000123 -> "$0.000012": cents, and two digits that are not zero."""
+    """Formats dollars with cents, or two significant digits: 12.5 -> "$12.50", 0.0123 -> "$0.0123", 0.0000123 ->
+    "$0.000012"."""
     return f"${usd:.{2 if usd >= 1 or not usd else 4 if usd >= 0.01 else 1 - math.floor(math.log10(usd))}f}"
 
 
 def duration(seconds: float) -> str:
-    """0.0123 -> "12 ms", 75 -> "75 s", 500 -> "8.3 min", 20000 -> "5.6 h"."""
+    """Formats a time: 0.0123 -> "12 ms", 75 -> "75 s", 500 -> "8.33 min", 20000 -> "5.56 h"."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.2g} ms"
     if seconds < 100:
@@ -276,7 +278,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], low: float, high: float, width: int) -> str:
-    """A line of blocks: each is the mean of its share of the values; "×" where none of these is finite."""
+    """Draws values as a line of blocks: each block is the mean of its share of the values; "×" if none is finite."""
     count = max(0, min(width, len(values)))
     blocks = []
     for place in range(count):
@@ -291,7 +293,7 @@ def sparkline(values: Sequence[float], low: float, high: float, width: int) -> s
 
 
 def size(nbytes: float) -> str:
-    """1234567 -> "1.2 MB"."""
+    """Formats a size: 1234567 -> "1.2 MB"."""
     for unit in ("B", "KB", "MB", "GB"):
         if nbytes < 1000:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
@@ -300,7 +302,7 @@ def size(nbytes: float) -> str:
 
 
 def scored(scores: BySplit, title: str) -> str:
-    """Of the splits that were scored: "train accuracy 0.9000, validation 0.8000, no test vertices"."""
+    """Lists the scores of splits: "train accuracy 0.9000, validation 0.8000, no test vertices"."""
     names: dict[Split, str] = {"train": "train", "val": "validation", "test": "test"}
     found = [f"{name} {one['acc']:.4f}" for split, name in names.items() if (one := scores[split])]
     if found:
@@ -309,16 +311,17 @@ def scored(scores: BySplit, title: str) -> str:
 
 
 def written(score: float | None, digits: int = 4) -> str:
-    """A score, "–" if nothing was scored."""
+    """Formats a score; "–" if nothing was scored."""
     return "–" if score is None else f"{score:.{digits}f}"
 
 
-#: lambda.cpu_share -> where environments that are not on AWS computed.
+#: lambda.cpu_share -> the share of a core on which environments outside of AWS computed, in words.
 OF_CPU = {"real": "on the share of a core that AWS gives", "free": "on whole cores"}
 
 
 def share_of_evaluation(lanes: Lanes | None) -> str:
-    """Its share of what training and evaluation took; "" where nothing was trained, or nobody counts it."""
+    """Returns evaluation's share of tasks, computing time and ghost bytes, in words; "" if nothing was trained, or the
+    run does not count them."""
     if not lanes or not lanes["train"]["tensor_tasks"]:
         return ""
     pairs = {
@@ -330,14 +333,14 @@ def share_of_evaluation(lanes: Lanes | None) -> str:
 
 
 def summary(result: Result) -> list[str]:
-    """The last lines of a run. Baselines have no Lambdas, and no cost where nobody says what they run on."""
+    """Returns the last lines of a run. Baselines have no Lambdas, and no cost unless the config names their machine."""
     score = TITLES[result["metric"]]
     best, kept, usage, cost = result["scores"], result["kept"], result.get("lambda"), result["cost"]
     lines = [
         f"trained     {counted(result['epochs'], 'epoch')} in {result['train_seconds']:.1f} s, "
         f"{1000 * result['epoch_seconds_median']:.0f} ms each (median)",
     ]
-    if best and kept:  # else a limit has stopped the run before anything was evaluated
+    if best and kept:  # else a limit has stopped the run before the first evaluation
         which = "best epoch" if best["val"] else "last epoch"
         why = "" if best["val"] else f" ({kept['why']})"
         lines.append(f"{which}  {kept['epoch']}: {scored(best, score)}{why}")
@@ -373,7 +376,7 @@ def summary(result: Result) -> list[str]:
 
 
 def from_here(path: Path) -> Path:
-    """Relative to the working folder where it lies in it."""
+    """Returns the path, relative to the working folder if it lies in it."""
     try:
         return path.relative_to(Path.cwd())
     except (ValueError, OSError):  # elsewhere; or the working folder was deleted meanwhile

@@ -1,15 +1,15 @@
-"""Ranking metrics of held-out edges: how high each true edge stands among false ones.
+"""Ranking metrics of held-out edges: the rank of each true edge among false ones.
 
     MRR, hits@10   an edge u -> v is ranked by v among v's own false edges of the same role; of equal scores half are
                    above. MRR is the mean of 1 / rank over edges, hits@10 the share of ranks of at most 10
     AUC            the share of (edge, false edge) of a role, whichever vertex ranks them, in which the edge scores
                    higher; equal scores count half
-    loss           sigmoid cross-entropy, half of it the mean over edges, half that over false edges: training sees
-                   about as many of either
+    loss           sigmoid cross-entropy: the mean over true edges and the mean over false edges count half each, as
+                   training sees about as many of both
 
-A tally has a row for each pair: role (0: validation, 1: test), rank (0: a false edge), score, in the
-scores' dtype. All scores come to the coordinator, since AUC is of pairs that no one server has: 12 bytes
-a pair and evaluation, in float32.
+A tally has a row for each pair: role (0: validation, 1: test), rank (0: a false edge), score, in the scores' dtype. All
+scores are sent to the coordinator, because AUC compares pairs of different servers: 12 bytes per pair and evaluation,
+in float32.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ RANKED_TOGETHER = 1 << 16  # pairs
 
 
 class Ranked:
-    """Edges that are predicted. Training edges are not scored: split "train" is None."""
+    """The metric of link prediction. Training edges are not scored: split "train" is None."""
 
     name = "mrr"
 
     def tally(self, outputs: EdgeRows, labels: EdgeRows, split: Array) -> Array:
-        """outputs: scores; labels: types of the same pairs; both in the order of the interval's vertices."""
-        # Some vertices at a time: sorting takes ten times as much as the scores.
+        """Ranks one interval's pairs. outputs: scores; labels: types of the same pairs; both in the order of the
+        interval's vertices."""
+        # Some vertices at a time: sorting takes ten times as much memory as the scores.
         cuts = blocks(outputs.indptr, RANKED_TOGETHER)
         return np.concatenate([part for a, b in cuts for part in _ranked(outputs[a:b], labels[a:b])])
 
@@ -43,7 +44,7 @@ class Ranked:
         return np.concatenate(tallies)
 
     def scores(self, tally: Array) -> BySplit:
-        """``mrr`` (also ``acc``), ``loss``, ``auc`` and ``hits@10``; None of a role without edges."""
+        """Returns ``mrr`` (also ``acc``), ``loss``, ``auc`` and ``hits@10`` by split; None for a role without edges."""
         val, test = (self._of_role(tally[tally[:, ROLE] == role]) for role in range(len(ROLES)))
         return BySplit(train=None, val=val, test=test)
 
@@ -61,7 +62,7 @@ class Ranked:
 
 
 def _ranked(outputs: EdgeRows, labels: EdgeRows) -> list[Array]:
-    """Of each role, as a tally has them: true edges, then false ones."""
+    """Returns the rows of a tally for each role: true edges, then false ones."""
     scores, kind = outputs.values[:, 0], labels.values[:, 0]
     vertex = np.repeat(np.arange(len(outputs)), np.diff(outputs.indptr))
     parts = []
@@ -77,7 +78,8 @@ def _ranked(outputs: EdgeRows, labels: EdgeRows) -> list[Array]:
 
 
 def auc(true: Array, false: Array) -> float:
-    """The share of (true, false) in which the true one is larger; of equal ones half. 0 if there is none of either."""
+    """Returns the share of pairs (true, false) in which the true score is larger; equal ones count half. 0 if either is
+    empty."""
     if not len(true) or not len(false):
         return 0.0
     true, false = np.sort(true), np.sort(false)  # sorted, both: each search begins where the one before it ended
@@ -86,7 +88,8 @@ def auc(true: Array, false: Array) -> float:
 
 
 def _ranks(vertex: Array, score: Array, false_vertex: Array, false_score: Array) -> Array:
-    """1 + how many false edges of the same vertex score higher + half of those that score the same; vertices ascend."""
+    """Returns ranks: 1 + the false edges of the same vertex that score higher + half of those that score the same.
+    Vertices must ascend."""
     level = _levels(np.concatenate([score, false_score]))
     keys = (vertex.astype(np.uint64) << np.uint64(32)) | level[: len(score)]
     false_keys = np.sort((false_vertex.astype(np.uint64) << np.uint64(32)) | level[len(score) :])
@@ -97,7 +100,7 @@ def _ranks(vertex: Array, score: Array, false_vertex: Array, false_score: Array)
 
 
 def _levels(scores: Array) -> Array:
-    """uint64 below 2^32 that stand to each other as the scores do; NaN is the highest."""
+    """Returns uint64 below 2^32 in the order of the scores; NaN is the highest."""
     if scores.dtype != np.float32:
         return np.unique(scores, return_inverse=True)[1].astype(np.uint64)
     bits = (scores + np.float32(0)).view(np.int32)  # of -0, those of 0

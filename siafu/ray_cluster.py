@@ -1,8 +1,8 @@
 """Connects to a Ray cluster: finds it, joins it as a driver, and keeps Ray's output off the user's screen.
 
-Who runs on Ray (the host of servers, the launcher of Lambdas) comes in here. Ray itself would look for two minutes for
-a cluster that is not there, print pages, end the process by ``sys.exit`` when it is politely killed, and write what
-other machines' daemons last said to stdout, where a run's result belongs.
+The host of servers and the launcher of Lambdas on Ray use this module. Ray itself would look for a missing cluster for
+two minutes, print pages, end the process by ``sys.exit`` on SIGTERM, and write the last messages of other machines'
+daemons to stdout, where a run's result belongs.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ from typing import Any
 from siafu import extras, start
 from siafu.errors import ConfigError
 
-PORT = 6379  # what `ray start --head` listens on
+PORT = 6379  # the default port of `ray start --head`
 PROBE_S = 5.0
 _MAX_TEXT = 300
-#: How a driver of ours is set, unless the user has set it otherwise.
+#: Settings of our drivers, unless the user has set them.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # spares a warning
-    # A call to an actor that is gone waits so long for the cluster to say why. After 1 s, Ray's default, others have
-    # complained about the member, and the run would end with their words.
+    # The wait of a call to a dead actor for the reason of its death. Within 1 s, Ray's default, other members report
+    # its silence, and the run would end with their message instead.
     "RAY_timeout_ms_task_wait_for_death_info": "100",
 }
-#: How HTTP/2, and with it gRPC, begins: the client's preface and empty settings. A server's
-#: first frame is of its settings.
+#: The start of HTTP/2, and so of gRPC: the client's preface and empty settings. A server's first frame is of settings.
 _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _HTTP2_SETTINGS = 4
 
 
 def load() -> Any:
-    """The package ray. ConfigError if it is not installed."""
+    """Imports the package ray. Raises: ConfigError if it is not installed."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
@@ -50,14 +49,15 @@ def load() -> Any:
 
 
 class Connection:
-    """This process as a driver of a cluster. ``close`` leaves it, unless somebody else had joined before."""
+    """This process's connection to a cluster, as a driver. ``close`` leaves the cluster, unless other code had joined
+    it before."""
 
     def __init__(self, address: str, *, ours: bool):
         self.address = address  # of the cluster: host:port
         self._ours = ours
 
     def close(self) -> None:
-        """May be called again. What this driver started on the cluster ends with it."""
+        """Leaves the cluster; all that this driver started there ends. May be called again."""
         if self._ours:
             self._ours = False
             with _signals_kept():
@@ -65,9 +65,10 @@ class Connection:
 
 
 def connect(address: str) -> Connection:
-    """Joins the cluster at ``address``: host:port, or "auto" for the one that this machine is part of.
+    """Joins the cluster at ``address``: host:port, or "auto" for the cluster that this machine is part of.
 
-    ConfigError, in one line and within seconds, if there is none, it is not this machine's, or its Ray is not ours.
+    Raises: ConfigError, in one line and within seconds, if there is no cluster, this machine is not part of it, or its
+    version of Ray differs.
     """
     ray = load()
     if ray.is_initialized():
@@ -84,7 +85,7 @@ def connect(address: str) -> Connection:
             job = ray.job_config.JobConfig()
             job._py_driver_sys_path = _Paths()
             ray.init(address=found, log_to_driver=False, logging_level=logging.ERROR, job_config=job)
-        except Exception as error:  # the edge of a foreign library, which raises what it likes
+        except Exception as error:  # the edge of a foreign library, which may raise anything
             ray.shutdown()
             raise ConfigError(f"cloud.ray_address = {address}: {_hint(error)}") from error
     # No setting keeps Ray from printing the last words of other machines' daemons on stdout.
@@ -95,14 +96,15 @@ def connect(address: str) -> Connection:
 
 
 class _Paths(list[str]):
-    """Where Ray's workers import from, besides their own path. Ray would add the working folder."""
+    """The folders that Ray adds to its workers' import path: only those of our path, without the working folder."""
 
     def extend(self, paths: Iterable[str]) -> None:
         super().extend(path for path in paths if path in start.paths())
 
 
 def find(address: str) -> str:
-    """host:port of the cluster meant by ``address``. ConfigError if it says none, or there is none."""
+    """Returns host:port of the cluster meant by ``address``. Raises: ConfigError if the address is not valid, or this
+    machine is in no cluster."""
     if address.startswith("ray://"):
         raise ConfigError(f"cloud.ray_address = {address}: must be host:port; run siafu on a machine of the cluster")
     if address != "auto":
@@ -124,7 +126,7 @@ def find(address: str) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error of Ray's says, in one line: it likes to fill a page."""
+    """Returns the reason in an error of Ray's as one line: its own text may fill a page."""
     text = str(getattr(error, "cause", None) or error)  # a task's error is in that of the task
     for mark in ("The actor is dead because ", "The actor died because "):
         if mark in text:
@@ -137,7 +139,7 @@ def text_of(error: BaseException) -> str:
 
 
 def _not_a_cluster(address: str) -> str:
-    """Why there is no cluster at ``host:port``; empty if something there speaks gRPC."""
+    """Returns the reason why there is no cluster at ``host:port``; empty if a gRPC server answers there."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), PROBE_S) as link:
@@ -147,7 +149,7 @@ def _not_a_cluster(address: str) -> str:
     except OSError as error:
         return f"no Ray cluster answers there: {error.strerror or error}"
     spoken = len(head) == 9 and head[3] == _HTTP2_SETTINGS
-    # With TLS it hangs up on us, as it should: then Ray has to find out.
+    # A server with TLS rightly hangs up on us: then Ray itself must find out.
     return "" if spoken or os.environ.get("RAY_USE_TLS") == "1" else "what answers there is no Ray cluster"
 
 
@@ -160,7 +162,7 @@ def _hint(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Ray takes over how a polite kill ends the process; we give it back."""
+    """Restores our handlers of SIGTERM and SIGINT, which Ray replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

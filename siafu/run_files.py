@@ -2,12 +2,12 @@
 
     config.toml      the settings (siafu.config, siafu.baseline)
     manifest.json    Manifest: what ran where, on which data
-    metrics.jsonl    a line for each Record, as it happens: while the run goes on, too
-    result.json      Result: what the command prints with --json; written at the end
+    metrics.jsonl    a line for each Record, written during the run
+    result.json      Result: the output of the command with --json; written at the end
 
-Each is JSON as it stands there: a run of another siafu may lack what it did not know. Who reads a key that is not there
-gets a ConfigError that names the file and the key (``Told``), and who reads a file with a value of another type than is
-said here gets one that names the file and the value.
+The JSON files are read as they are: a run of another version of siafu may lack keys. Reading a missing key raises a
+ConfigError that names the file and the key (``Told``). Reading a file with a value of another type than declared here
+raises one that names the file and the value.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ DIVERGED = "diverged.json"
 
 Split = Literal["train", "val", "test"]
 Scores = Mapping[str, float]  # of one split, by name (siafu.metrics)
-Usage = Mapping[str, float]  # by name: what graph servers and workers have counted (docs/report.md)
+Usage = Mapping[str, float]  # by name: totals of graph servers and workers (docs/report.md)
 
 # --- metrics.jsonl ----------------------------------------------------------------------------------------------------
 
 
 class Began(TypedDict, total=False):
-    """Training begins, or goes on."""
+    """Training starts, or is resumed."""
 
     event: Literal["start"]
     siafu: str  # version
-    metric: str  # what "acc" is (siafu.metrics)
+    metric: str  # the metric of "acc" (siafu.metrics)
     setup_s: float  # seconds of the roles before training, which time_s leaves out
-    epoch: int  # where it goes on from; absent in a new run
+    epoch: int  # from which a run is resumed; absent in a new run
     method: str  # of a baseline
     ranks: int  # of a baseline
 
@@ -57,7 +57,7 @@ class _Epoch(TypedDict):
 
 
 class Epoch(_Epoch, total=False):
-    """An epoch is in."""
+    """An epoch has ended."""
 
     staleness: list[int]  # intervals that read ghosts of 0, 1, ... epochs ago
     usage: Usage  # so far
@@ -93,11 +93,11 @@ class SkippedStep(TypedDict):
 
 
 class Restarted(TypedDict, total=False):
-    """A member died, and the run went on from ``version``."""
+    """A member died, and the run resumed from ``version``."""
 
     reason: str
     version: int
-    seconds: float  # until training went on; absent if that was never
+    seconds: float  # until training resumed; absent if it never did
 
 
 class Restart(Restarted):
@@ -126,20 +126,20 @@ _RECORDS: Mapping[str, Any] = {
 
 
 class Kept(TypedDict):
-    """Whose weights are model.safetensors."""
+    """The epoch whose weights are model.safetensors, and why."""
 
     epoch: int
     why: str
 
 
 class Outcome(TypedDict):
-    """What evaluations have shown; None in a run that a limit stopped before the first of them, and but for the final
-    scores in one whose best weights did not come."""
+    """The results of evaluations. All are None if a limit stopped the run before the first one; all but
+    ``final_scores`` are None if the best weights did not arrive."""
 
     test_acc: float | None
     val_acc: float | None
     val_loss: float | None
-    best_epoch: int | None  # None too where no validation vertices chose it
+    best_epoch: int | None  # None also without validation vertices
     kept: Kept | None
     scores: BySplit | None  # of the kept weights
     final_scores: BySplit | None
@@ -157,7 +157,7 @@ class BillLine(TypedDict):
 
 
 class Bill(TypedDict):
-    """What it cost: ``siafu.pricing.cost.Cost``."""
+    """The cost of a run: ``siafu.pricing.cost.Cost``."""
 
     usd: float
     parts: Mapping[str, float]
@@ -169,7 +169,7 @@ class Bill(TypedDict):
 
 
 class LaneUsage(TypedDict):
-    """What training, or evaluation, took of all servers and workers."""
+    """The tasks, bytes and seconds of training, or of evaluation, over all servers and workers."""
 
     tensor_tasks: float
     ghost_bytes: float
@@ -181,20 +181,20 @@ Lanes = Mapping[str, LaneUsage]  # "train", "eval"
 
 CpuShare = Literal["real", "free"]  # lambda.cpu_share, decided
 
-#: What servers alone tell. The functional form, for ``lambda`` is no name in Python.
+#: Keys of a result that only server runs have. In the functional form, because ``lambda`` is a keyword of Python.
 _OfServers = TypedDict(
     "_OfServers",
     {
         "lambda": Usage,  # invocations, billed_ms, gb_s, relaunches, duplicates
         "lambda_cpu_share": "CpuShare | None",  # of environments that are not on AWS; None: there were none
         "usage": Usage,
-        "usage_complete": bool,  # whether every server has said what its workers cost to the end
+        "usage_complete": bool,  # whether every server has reported the whole cost of its workers
         "lanes": Lanes,
         "resumed_from": "int | None",  # version
         "stash_peak_versions": int,
         "skipped_steps": int,
         "processors": "list[str]",
-        "arithmetic": str,  # whose bits the weights have (run_coordinator.reports)
+        "arithmetic": str,  # the arithmetic that decides the weights' bits (run_coordinator.reports)
         "restarts": "Sequence[Restarted]",
     },
     total=False,
@@ -202,20 +202,20 @@ _OfServers = TypedDict(
 
 
 class _OfBaselines(TypedDict, total=False):
-    """What baselines alone tell, beside what each method adds (its ``facts``)."""
+    """Keys of a result that only baselines have, besides those that each method adds (its ``facts``)."""
 
     method: str
     ranks: int
     device: str  # a GPU's name, or "cpu"
     transport: str  # "nccl" or "gloo"
-    evaluation_seconds: float  # in which training stood still: train_seconds leaves them out
+    evaluation_seconds: float  # during which training waited: train_seconds leaves them out
     seconds_per_epoch: dict[str, float]  # by phase
     bytes_per_epoch: dict[str, int]  # by kind
     warnings: Sequence[str]
 
 
 class Trained(Outcome, _OfServers, _OfBaselines):
-    """A run as whoever trained tells it."""
+    """The result of a run as the trainer reports it."""
 
     epochs: int
     stopped: str  # why: "epochs", "target", "patience", or a limit: "budget", "time"
@@ -225,15 +225,15 @@ class Trained(Outcome, _OfServers, _OfBaselines):
     bytes_per_link: list[list[int]]  # [from][to] an epoch
     ghost_bytes_per_epoch: int
     weights_digest: str
-    metric: str  # what "acc" is (siafu.metrics)
-    cost: Bill | None  # None: of a baseline, where nobody says what it runs on
+    metric: str  # the metric of "acc" (siafu.metrics)
+    cost: Bill | None  # None: a baseline whose machine the config does not name
 
 
 class OfGraph(TypedDict, total=False):
-    """What is told of the graph."""
+    """Keys of a result about the graph."""
 
-    features: str  # that siafu made, where the source has none: "random:F"
-    notes: Sequence[str]  # what of the source was taken for what
+    features: str  # made by siafu because the source has none: "random:F"
+    notes: Sequence[str]  # how parts of the source were interpreted
 
 
 class Result(Trained, OfGraph):
@@ -275,11 +275,10 @@ class Manifest(TypedDict, total=False):
 
 
 class Told(dict[str, Any]):
-    """A JSON object of a file. A key that it lacks is a fault of the file, so ``[key]`` raises ConfigError, not
-    KeyError."""
+    """A JSON object of a file. A missing key is a fault of the file, so ``[key]`` raises ConfigError, not KeyError."""
 
     def __init__(self, found: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), where: str = "a record"):
-        """``where``: missing in the copies that ``dataclasses.asdict`` makes."""
+        """``where``: the place of the object, for errors. Copies made by ``dataclasses.asdict`` have the default."""
         super().__init__(found)
         self._where = where  # file, and line
 
@@ -288,38 +287,39 @@ class Told(dict[str, Any]):
 
 
 def records(run_dir: Path) -> list[Record]:
-    """The lines of metrics.jsonl, of a run that goes on those that are whole. Raises: ConfigError naming file and
+    """Reads the complete lines of metrics.jsonl; the run may still be going on. Raises: ConfigError naming file and
     line."""
     file = run_dir / METRICS
     return [read_record(line, f"{file}: line {number}") for number, line in enumerate(whole_lines(file), 1)]
 
 
 def result(run_dir: Path) -> Result | None:
-    """None of a run that goes on or was broken off. Raises: ConfigError for a file that is not as it must be."""
+    """Reads result.json; None if the run is going on or was broken off. Raises: ConfigError for a file that is not
+    valid."""
     return cast("Result | None", _json_object(run_dir / RESULT, Result))
 
 
 def divergence(run_dir: Path) -> str:
-    """How the run diverged; "" of one that did not. Raises: ConfigError for a file that is none of ours."""
+    """Reads how the run diverged; "" if it did not. Raises: ConfigError for a file that is not valid."""
     found = _json_object(run_dir / DIVERGED)
     return "" if found is None else str(found.get("text", ""))
 
 
 def manifest(run_dir: Path) -> Manifest:
-    """Empty where there is none. Raises: ConfigError for a file that is not as it must be."""
+    """Reads manifest.json; empty if there is none. Raises: ConfigError for a file that is not valid."""
     found = _json_object(run_dir / MANIFEST, Manifest)
     return cast(Manifest, Told({}, str(run_dir / MANIFEST)) if found is None else found)
 
 
 def json_lines(file: Path) -> Iterator[dict[str, Any]]:
-    """The objects in a file's whole lines. Raises: ConfigError naming file and line."""
+    """Yields the objects in a file's complete lines. Raises: ConfigError naming file and line."""
     for number, line in enumerate(whole_lines(file), 1):
         yield read_object(line, f"{file}: line {number}")
 
 
 def whole_lines(file: Path) -> list[str]:
-    """Without what follows the last line break: it is still being written, or its writer was stopped. Raises:
-    ConfigError."""
+    """Reads a file's complete lines. Text after the last line break is left out: it is still being written, or its
+    writer was stopped. Raises: ConfigError."""
     try:
         return file.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -327,7 +327,7 @@ def whole_lines(file: Path) -> list[str]:
 
 
 def last_lines(file: Path, nbytes: int) -> Iterator[dict[str, Any]]:
-    """As ``json_lines``, of the lines that are whole in the file's last ``nbytes``."""
+    """Yields the objects in the complete lines within the file's last ``nbytes``. Raises: ConfigError."""
     try:
         with file.open("rb") as opened:
             begin = max(0, opened.seek(0, os.SEEK_END) - nbytes)
@@ -341,23 +341,23 @@ def last_lines(file: Path, nbytes: int) -> Iterator[dict[str, Any]]:
 
 
 class GrowingLines:
-    """metrics.jsonl of a run that goes on: each line once it is whole."""
+    """The growing metrics.jsonl of a run: gives each line once, when it is complete."""
 
     def __init__(self, run_dir: Path, *, from_end: bool = False):
-        """``from_end``: without the lines that are there already."""
+        """``from_end``: skip the lines that exist already."""
         self._file, self._rest = run_dir / METRICS, b""
         there = self._file.stat() if from_end and self._file.is_file() else None
         # All mutable state:
         self._at, self._inode = (there.st_size, there.st_ino) if there else (0, 0)
-        self.began_anew = False  # with the last ``new``: what it gave before counts no more
+        self.began_anew = False  # the file was replaced before the last ``new``: discard earlier records
 
     def new(self) -> list[Record]:
-        """Raises: ConfigError for a line that is none of ours."""
+        """Returns the records that are new since the last call. Raises: ConfigError for a line that is not valid."""
         self.began_anew = False
         try:
             with self._file.open("rb") as file:
                 now = os.fstat(file.fileno())
-                if now.st_ino != self._inode or now.st_size < self._at:  # who resumes cuts what is done again
+                if now.st_ino != self._inode or now.st_size < self._at:  # a resumed run cuts epochs to be repeated
                     self.began_anew = self._at > 0
                     self._at, self._rest, self._inode = 0, b"", now.st_ino
                 file.seek(self._at)
@@ -371,14 +371,15 @@ class GrowingLines:
 
 
 def read_record(line: str, where: str) -> Record:
-    """A line of metrics.jsonl; of an event that we do not know, any JSON object. Raises: ConfigError."""
+    """Parses a line of metrics.jsonl. Accepts any JSON object with an unknown event. Raises: ConfigError."""
     found = read_object(line, where)
     _check(found, _RECORDS.get(str(found.get("event"))), where)
     return cast(Record, found)
 
 
 def _json_object(file: Path, kind: Any = None) -> dict[str, Any] | None:
-    """``kind``: the TypedDict that it must be, as far as it has its keys; None: any."""
+    """Reads a JSON object from a file; None if the file is missing. ``kind``: the TypedDict whose types its keys must
+    have; None: any."""
     try:
         found = read_object(file.read_text(encoding="utf-8"), str(file))
     except FileNotFoundError:
@@ -389,19 +390,19 @@ def _json_object(file: Path, kind: Any = None) -> dict[str, Any] | None:
     return found
 
 
-#: What JSON calls the values of a type.
+#: Type -> JSON's name for its values.
 _JSON_TYPES = {str: "a text", bool: "true or false", int: "a number", float: "a number", NoneType: "null"}
 
 
 def _check(found: Mapping[str, Any], kind: Any, where: str) -> None:
-    """ConfigError for the first value that is not of the type that ``kind``, a TypedDict, says."""
+    """Raises: ConfigError for the first value whose type is not that of ``kind``, a TypedDict."""
     if kind is not None and (wrong := _misfit(found, kind, "")) is not None:
         raise ConfigError(f"{where}: {wrong}: damaged, or written by another version of siafu")
 
 
 def _misfit(value: Any, hint: Any, path: str) -> str | None:
-    """What is wrong with a value that is not of the type ``hint``; None: nothing. Any number is one: JSON has no
-    integers."""
+    """Returns what is wrong with a value that is not of the type ``hint``; None if it fits. Any number fits int and
+    float: JSON has no integers."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any:
         return None
@@ -438,7 +439,8 @@ def _hints(kind: Any) -> Mapping[str, Any]:
 
 
 def read_object(text: str, where: str) -> dict[str, Any]:
-    """The ``Told`` that ``text`` is; ``where``: for errors. Raises: ConfigError if it is no JSON object."""
+    """Parses a JSON object as a ``Told``. ``where``: its place, for errors. Raises: ConfigError if it is no JSON
+    object."""
     try:
         found = json.loads(text, object_hook=lambda one: Told(one, where))
     except (ValueError, RecursionError) as error:
@@ -460,12 +462,13 @@ def write_result(run_dir: Path, result: Trained) -> None:
 
 
 def write_divergence(run_dir: Path, error: Diverged) -> None:
-    """Raises: OSError."""
+    """Writes how the run diverged. Raises: OSError."""
     write_whole(run_dir / DIVERGED, (json.dumps({"text": str(error)}) + "\n").encode())
 
 
 def write_whole(file: Path, data: bytes) -> None:
-    """A crash, a full disk or a power cut leaves what was there before. Raises: OSError."""
+    """Writes a file completely or not at all: after a crash, a full disk or a power cut the old file is still there.
+    Raises: OSError."""
     with draft_of(file) as draft, open(draft, "wb") as stream:
         stream.write(data)
         stream.flush()
@@ -474,9 +477,9 @@ def write_whole(file: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def draft_of(file: Path) -> Iterator[Path]:
-    """Where to write what replaces ``file`` at the end of the block; after an exception it is gone, and ``file`` is as
-    it was. Raises: OSError."""
-    # Nobody else's, on no machine of a shared disk; a name has 255 bytes at most.
+    """Yields the path of a draft that replaces ``file`` at the end of the block. After an exception the draft is
+    deleted and ``file`` unchanged. Raises: OSError."""
+    # The name must be unique even among machines that share a disk; a name has 255 bytes at most.
     draft = file.with_name(f".{file.name[:40]}.{uuid.uuid4().hex}")
     try:
         yield draft

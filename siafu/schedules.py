@@ -16,18 +16,18 @@ def constant(epoch: int, train: Train) -> float:
 
 
 def cosine(epoch: int, train: Train) -> float:
-    """From lr to 0 over the run: lr (1 + cos(π epoch / epochs)) / 2 (Loshchilov &
-    Hutter, ICLR 2017, without restarts)."""
+    """Falls from lr to 0 over the run: lr (1 + cos(π epoch / epochs)) / 2 (Loshchilov & Hutter, ICLR 2017, without
+    restarts)."""
     return train.lr * (1 + _cos(math.pi * epoch / train.epochs)) / 2
 
 
 def step(epoch: int, train: Train) -> float:
-    """Multiplied by ``step_factor`` every ``step_epochs`` epochs."""
+    """Multiplies lr by ``step_factor`` every ``step_epochs`` epochs."""
     return train.lr * power(train.step_factor, epoch // train.step_epochs)
 
 
 def power(base: float, exponent: int) -> float:
-    """``base`` to a whole power >= 0, by squaring: the C library's last bit differs between processors."""
+    """Returns ``base`` to an integer power >= 0, by squaring: the C library's last bit differs between processors."""
     found = 1.0
     while exponent:
         if exponent & 1:
@@ -37,7 +37,8 @@ def power(base: float, exponent: int) -> float:
 
 
 def _cos(x: float) -> float:
-    """cos x for 0 <= x <= π, as -sin(x - π/2) by Taylor's series, for the same reason; off by at most 2e-16."""
+    """Returns cos x for 0 <= x <= π, as -sin(x - π/2) by Taylor's series, to equal bits on all processors. The error is
+    at most 2e-16."""
     y = x - math.pi / 2
     term = total = -y
     for n in range(2, 26, 2):
@@ -50,5 +51,5 @@ SCHEDULES: dict[str, Callable[[int, Train], float]] = {"constant": constant, "co
 
 
 def learning_rate(epoch: int, train: Train) -> float:
-    """The rate of the step after ``epoch``, before it is scaled down for stale rows."""
+    """Returns the learning rate of the step after ``epoch``."""
     return SCHEDULES[train.schedule](epoch, train)

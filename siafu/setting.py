@@ -1,9 +1,9 @@
-"""The definition of a setting: its default, meaning, flag and bounds; and how a given value is read.
+"""The definition of a setting (its default, meaning, flag and bounds), and the parsing of its values.
 
     epochs: int = setting(200, "passes over the graph, at most", flag="epochs", metavar="E", least=0)
 
 is a field of a section of ``siafu.config``. Help texts, docs/settings.md, the flags of every verb, the keywords of
-``siafu.train`` and what is refused all follow from that line.
+``siafu.train`` and the limits of values all follow from that line.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Unit:
-    """Of a number that may be written with a unit behind it."""
+    """The units in which a number may be written."""
 
-    words: str  # what a value must be
-    factors: Mapping[str, float]  # by unit, in small letters
-    any_case: bool = False  # else 5M, which may be minutes, months or millions, is none of them
+    words: str  # the requirement, for errors
+    factors: Mapping[str, float]  # by unit, in lower case
+    any_case: bool = False  # accept any case; else 5M (minutes, months or millions) is refused
 
     def read(self, text: str) -> float:
-        """Raises: ValueError."""
+        """Parses a number with a unit. Raises: ValueError."""
         found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([A-Za-z/]*)", text.strip())
         unit = "" if found is None else found[2].lower() if self.any_case else found[2]
         if found is None or unit not in self.factors:
@@ -60,7 +60,7 @@ BYTES_PER_S = Unit(
 
 @dataclass(frozen=True)
 class Setting:
-    """All that is said of a setting beside its name, type and default."""
+    """The description of a setting, besides its name, type and default."""
 
     text: str  # for help and docs
     flag: str  # of the command line, and the keyword of siafu.train: with _ for -; "" for --set alone
@@ -82,7 +82,7 @@ def setting(
     most: float | None = None,
     unit: Unit | None = None,
 ) -> T:
-    """The field of a dataclass."""
+    """Makes the field of a dataclass."""
     said = Setting(text, flag, common, metavar, least, most, unit)
     return dataclasses.field(default=default, metadata={"setting": said})
 
@@ -91,13 +91,13 @@ def _settings_of(section: Any) -> Mapping[str, Setting]:
     return {field.name: field.metadata["setting"] for field in dataclasses.fields(section)}
 
 
-#: By the names of a section's fields: their types, and their settings. Kept: every config asks for every setting.
+#: Types and settings of a section's fields, by name. Cached: every config asks for every setting.
 types_of: Callable[[Any], Mapping[str, Any]] = cache(typing.get_type_hints)
 settings_of: Callable[[Any], Mapping[str, Setting]] = cache(_settings_of)
 
 
 def check_bounds(section: Any, name: str) -> None:
-    """Of all fields. Raises: ConfigError for the first that is beyond."""
+    """Checks the bounds of all fields of a section. Raises: ConfigError for the first value outside of them."""
     for key, said in settings_of(type(section)).items():
         value = getattr(section, key)
         if said.least is not None and not value >= said.least:
@@ -107,7 +107,7 @@ def check_bounds(section: Any, name: str) -> None:
 
 
 def converted(key: str, value: Any, hint: Any, unit: Unit | None = None) -> Any:
-    """``value`` as the field's type, parsed if it is a string; ConfigError if it cannot be."""
+    """Converts ``value`` to the field's type; parses strings. Raises: ConfigError if that fails."""
     origin = typing.get_origin(hint)
     if origin is Literal:
         if value not in typing.get_args(hint):

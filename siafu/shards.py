@@ -3,9 +3,9 @@
 This is the format and its reader; ``graph_data.writer`` writes it.
 
     OUT/manifest.json                counts, options, bytes, sha256 and CRC-32 of every file, and a digest of all of it
-    OUT/ids.npy                      int64 [N]      what the source calls vertex v, ascending; only if that is not v
-    OUT/ids.parquet                  column "id"    the same, where that is no 64-bit integer
-    OUT/names.json                   what the source calls "classes" and "edge_types" 0, 1, ...; only if it has other
+    OUT/ids.npy                      int64 [N]      the source's id of vertex v, ascending; only if it is not v
+    OUT/ids.parquet                  column "id"    the same, if ids are not 64-bit integers
+    OUT/names.json                   the source's names of "classes" and "edge_types" 0, 1, ...; only if it has other
                                      names
     OUT/standard.npy                 float64 [2, F] mean and deviation of every feature (inf: it is constant), before
                                                     feature_norm "standard" made them 0 and 1; only then
@@ -29,13 +29,13 @@ This is the format and its reader; ``graph_data.writer`` writes it.
         train_degree.npy, train_degree_ghosts_{in,out}.npy   float64, among training vertices alone: only if the graph
                                                     was prepared for inductive training
 
-What types of edges mean is ``Manifest.edge_types``: relations of the graph; or which edges are gathered along and which
-are predicted ("links"); or whether both ends are for training ("inductive"). ``siafu.views`` takes them apart.
-Arrays are memory-mapped, so that a server pays for the pages it touches. Nothing is pickled.
+``Manifest.edge_types`` defines the meaning of edge types: relations of the graph; or edges to gather along and edges to
+predict ("links"); or whether both ends are training vertices ("inductive"). ``siafu.views`` separates them. Arrays are
+memory-mapped, so that a server pays only for the pages it touches. Nothing is pickled.
 
-What servers add to a partition's folder:
+Files that servers add to a partition's folder:
 
-        .verified.json               which files were read and found good (``siafu.verified``)
+        .verified.json               the files that were verified (``siafu.verified``)
         aggregate-KEY-MADE-CRC.npy   layer 0's aggregate (``graph_server.layer_zero``); the last 8 digits are its CRC-32
 """
 
@@ -62,32 +62,33 @@ from siafu.verified import Look, Verified, between, columns, compare, finite, ri
 FORMAT, VERSION = "siafu-shards", 2
 MANIFEST = "manifest.json"
 IDS, NAMED_IDS, NAMES = "ids.npy", "ids.parquet", "names.json"
-COLUMNS = "features"  # in names.json: of the columns of features
-CHOSEN = "columns"  # in names.json: of the table of features, as FILE#COLUMN,COLUMN has them
-EDGE_TYPES = "edge_types"  # in names.json: of the types of edges
-CLASSES = "classes"  # in names.json: of classes, or of the columns of several labels
-END_COLUMNS = "ends"  # in names.json: of the columns of source and target, in the table of edges
-ID_COLUMN = "id"  # in names.json: of the column of ids, in the table of features
-WEIGHT_COLUMN, TYPE_COLUMN = "weight", "type"  # in names.json: of those of weights and types, in the table of edges
+# Keys of names.json; each holds names:
+COLUMNS = "features"  # of the columns of features
+CHOSEN = "columns"  # of the chosen columns in the table of features, as in FILE#COLUMN,COLUMN
+EDGE_TYPES = "edge_types"  # of the types of edges
+CLASSES = "classes"  # of classes, or of the columns of several labels
+END_COLUMNS = "ends"  # of the columns of source and target, in the table of edges
+ID_COLUMN = "id"  # of the column of ids, in the table of features
+WEIGHT_COLUMN, TYPE_COLUMN = "weight", "type"  # of the columns of weights and types, in the table of edges
 TABLE_COLUMNS = (END_COLUMNS, ID_COLUMN, WEIGHT_COLUMN, TYPE_COLUMN)  # for another table of the same kind
-NOTES = "notes"  # in names.json, beside the names: what of the source was taken for what, and what was left out
+NOTES = "notes"  # no names: how parts of the source were interpreted, and which were left out
 BESIDE = (IDS, NAMED_IDS, NAMES, STANDARD)  # files beside the partitions' folders, which no server needs
-ROWS_FOLDER = "rows"  # of a run directory: what its servers have written of their vertices (run.write), in local order
+ROWS_FOLDER = "rows"  # in a run directory: rows that its servers have written (run.write), in local order
 FILE_NAME = re.compile(r"[a-z_]{1,40}\.npy")  # of a partition's arrays
 AGGREGATE = re.compile(r"aggregate-[0-9a-f]{16}-(?P<made>[0-9a-f]{8})-(?P<crc>[0-9a-f]{8})\.npy")
 HASH_BLOCK_BYTES = 1 << 20
 
 OrderScores = Mapping[str, Mapping[str, float]]  # order -> its "cost" and "crossing": see graph_data.choice
-EdgeTypes = Literal["none", "relations", "links", "inductive"]  # what types of edges mean
+EdgeTypes = Literal["none", "relations", "links", "inductive"]  # the meaning of edge types
 
 
 def is_prepared(source: str | os.PathLike[str]) -> bool:
-    """Whether a source is a folder of shards. Its name may be longer than a path can be: then it is none."""
+    """Whether a source is a folder of shards. A name longer than a path can be is not."""
     return os.path.isfile(os.path.join(source, MANIFEST))
 
 
 def _of_run(manifest: Path) -> str:
-    """What to do with a run's directory that was given for a graph: its manifest is that of its checkpoints."""
+    """Returns advice if a run's directory, which has a manifest of its own, was given in place of a graph; else ""."""
     is_run = (manifest.parent / "config.toml").is_file()
     return ": a run's directory is for siafu resume, predict and evaluate" if is_run else ""
 
@@ -97,7 +98,7 @@ def _of_run(manifest: Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """What one graph server holds of the graph: n inner vertices, their edges, and who owns their ghosts."""
+    """The part of the graph that one graph server holds: n inner vertices, their edges, and the owners of ghosts."""
 
     index: int
     num_partitions: int
@@ -134,7 +135,7 @@ class SplitSizes:
 @dataclass(frozen=True)
 class FileEntry:
     bytes: int
-    sha256: str  # compared when a file travels, and by ``siafu doctor``
+    sha256: str  # compared when a file is copied, and by ``siafu doctor``
     crc32: int  # compared before a file is mapped: ``siafu.verified``
 
 
@@ -150,14 +151,14 @@ class PartitionEntry:
 
     @property
     def words(self) -> int:
-        """Stored values of sparse features; 0 of dense ones."""
+        """The number of stored values of sparse features; 0 for dense ones."""
         file = self.files.get("features_indices.npy")
         return file.bytes // 4 if file else 0
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a prepared graph is and how it was made; counts are of the whole graph, after tidying."""
+    """The description of a prepared graph; counts are of the whole graph, after tidying."""
 
     siafu: str  # the version that wrote it
     name: str
@@ -177,14 +178,14 @@ class Manifest:
     splits: tuple[SplitSizes, ...]
     cut_edges: int  # edges whose ends are owned by different partitions
     partitions: tuple[PartitionEntry, ...]
-    order_scores: OrderScores = field(default_factory=dict)  # of the orders among which there was a choice
+    order_scores: OrderScores = field(default_factory=dict)  # of the orders that were compared
     num_edge_types: int = 1
-    edge_types: EdgeTypes = "none"  # what they mean
-    type_counts: tuple[int, ...] = ()  # edges of every type, as stored; () if there is one
-    inductive_split: int = -1  # the split whose training vertices type 0 runs among
-    target: Target = "classes"  # what labels are; "labels" follows from multilabel
+    edge_types: EdgeTypes = "none"  # their meaning
+    type_counts: tuple[int, ...] = ()  # edges of every type, as stored; () if there is only one type
+    inductive_split: int = -1  # the split whose training vertices edges of type 0 connect
+    target: Target = "classes"  # the kind of labels; "labels" follows from multilabel
     files: Mapping[str, FileEntry] = field(default_factory=dict)  # of BESIDE
-    fingerprint: Mapping[str, str] = field(default_factory=dict)  # of what is trained on: see siafu.fingerprint
+    fingerprint: Mapping[str, str] = field(default_factory=dict)  # of the training data: see siafu.fingerprint
     random_features: bool = False  # the source has none: the user said "random:F"
 
     def __post_init__(self) -> None:
@@ -192,36 +193,36 @@ class Manifest:
             object.__setattr__(self, "target", "labels")
 
     def body(self) -> dict[str, Any]:
-        """As JSON. ``random_features`` stands there only if it is so: the digests of
-        other graphs stay what they were."""
+        """Returns the manifest in JSON's types, without the digest. ``random_features`` is included only if true, so
+        that the digests of other graphs do not change."""
         unsaid = () if self.random_features else ("random_features",)
         said = {key: value for key, value in asdict(self).items() if key not in unsaid}
         return {"format": FORMAT, "version": VERSION, **said}
 
     @property
     def made_features(self) -> str:
-        """Which features siafu made: "random:F"; "" if the source has features."""
+        """The features that siafu made: "random:F"; "" if the source has features."""
         return f"random:{self.num_features}" if self.random_features else ""
 
     def num_validated(self, split: int) -> int:
-        """Vertices that validation judges by; of links, edges."""
+        """Returns the number of validation vertices; in link prediction, of edges as stored."""
         return self.type_counts[VAL_PAIR] if self.edge_types == "links" else self.splits[split].val
 
     @property
     def training_pairs(self) -> tuple[int, int]:
-        """Of links: undirected training edges, and how many false ones the pool has for each."""
+        """In a graph for link prediction: (undirected training edges, false edges in the pool for each)."""
         edges = self.type_counts[TRAIN_PAIR] // 2
         return edges, self.type_counts[TRAIN_NEGATIVE] // 2 // max(1, edges)
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical JSON of everything else."""
+        """The sha256 of the canonical JSON of everything else."""
         canonical = json.dumps(self.body(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     @classmethod
     def from_json(cls, text: str, where: Path) -> Manifest:
-        """Raises: DatasetError if it is not a manifest of this version, or was altered."""
+        """Parses a manifest. Raises: DatasetError if it is not a manifest of this version, or was altered."""
         try:
             raw = json.loads(text)
             found = raw.pop("format"), raw.pop("version")
@@ -301,10 +302,10 @@ class ShardSet:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], partitions: Collection[int] | None = None) -> ShardSet:
-        """Reads the manifest and compares the size of every file with it (``partition``
-        and ``verify`` compare the content).
+        """Reads the manifest and compares the size of every file with it (``partition`` and ``verify`` compare the
+        content).
 
-        ``partitions``: those that must be there, where a machine has only its own; None: all.
+        ``partitions``: the partitions that must exist, for a machine that has only its own; None: all.
         Raises: DatasetError, in one line, if anything is missing, of another version, altered or truncated.
         """
         path = Path(path)
@@ -323,9 +324,10 @@ class ShardSet:
         return shards
 
     def verify(self) -> int:
-        """Reads every file, whatever is remembered of it; how many aggregates are kept beside the graph's own files.
+        """Verifies every file, even if it is remembered as good. Returns the number of aggregates kept beside the
+        graph's own files.
 
-        Raises: DatasetError naming the first file that was altered, or that holds a value that it must not.
+        Raises: DatasetError naming the first file that was altered or holds an invalid value.
         """
         for file, entry in self._files():
             digest = _sha256(file)
@@ -342,27 +344,26 @@ class ShardSet:
 
     @property
     def advice(self) -> str:
-        """What to do where a file is not as it must be."""
+        """Advice for a file that is not valid."""
         return f"delete {self.path}, and prepare the graph again"
 
     def partition(self, p: int) -> Shard:
-        """Partition ``p``, its arrays mapped read-only, after each file was compared with the manifest's
-        checksum, and what indexes something with what there is to index, unless both were done since the
-        file changed (``siafu.verified``).
+        """Returns partition ``p``, its arrays mapped read-only. First compares each file with the manifest's checksum,
+        and indices with their limits, unless that was done since the file changed (``siafu.verified``).
 
-        Raises: DatasetError if there is none of that number, a file was altered, or an array is not of the dtype and
-        shape that the manifest's counts ask for, or holds a value that it must not.
+        Raises: DatasetError if there is no such partition, a file was altered, or an array has a dtype or shape that
+        does not fit the manifest's counts, or holds an invalid value.
         """
         shard, checks = self._mapped(p)
         Verified(self.path / folder_of(p), self.manifest.digest).check(checks)
         return shard
 
     def unverified(self, p: int) -> Shard:
-        """Partition ``p`` as ``partition`` gives it, for whoever has written its files this moment."""
+        """Returns partition ``p`` without checks, for the process that has just written its files."""
         return self._mapped(p)[0]
 
     def _mapped(self, p: int) -> tuple[Shard, dict[str, Callable[[], None]]]:
-        """The partition, and what is to be done before anybody looks at it: the check of each file, by name."""
+        """Returns the partition, and the checks to do before it is used: one per file, by name."""
         m = self.manifest
         if not 0 <= p < m.num_partitions:
             raise DatasetError(f"{self.path}: partition {p}, must be in 0..{m.num_partitions - 1}")
@@ -428,24 +429,25 @@ class ShardSet:
         return {"train_degree": degree, "train_degree_ghosts_in": into, "train_degree_ghosts_out": out}
 
     def names(self) -> dict[str, tuple[str, ...]]:
-        """What the source calls classes ("classes"), types of edges ("edge_types") and columns of features
-        ("features"), in the order of their numbers, where it does not number them itself; and "notes": what of the
-        source was taken for what, and what was left out. Raises: DatasetError if that cannot be read."""
+        """Reads the source's names of classes ("classes"), edge types ("edge_types") and columns of features
+        ("features"), in the order of their numbers, if they are not just numbers; and "notes": how parts of the source
+        were interpreted, and which were left out. Raises: DatasetError if they cannot be read."""
         return read_names(self.path)
 
     def notes(self) -> tuple[str, ...]:
-        """What of the source was taken for what, and what was left out: a line each, for the user."""
+        """Reads the notes for the user, a line each: how parts of the source were interpreted, and which were left
+        out."""
         return self.names().get(NOTES, ())
 
     def training_notes(self) -> tuple[str, ...]:
-        """The same, and what matters to those who train on it."""
+        """Returns ``notes``, and a warning if training makes no sense because all labels are of one class."""
         m = self.manifest
         if m.target == "classes" and m.num_classes == 1 and m.edge_types != "links":
             return (*self.notes(), "all labels are of one class: every prediction will be that class, and right")
         return self.notes()
 
     def _files(self, partitions: Collection[int] | None = None) -> list[tuple[Path, FileEntry]]:
-        """Those of the partitions, and if these are all, those beside them."""
+        """Returns the files of these partitions with their entries. None: of all, and the files beside them."""
         beside = self.manifest.files if partitions is None else {}
         return [(self.path / name, entry) for name, entry in beside.items()] + [
             (self.path / folder_of(p) / name, entry)
@@ -462,7 +464,7 @@ _LABELS: Mapping[Target, tuple[str, ...]] = {"classes": ("int64",), "labels": ("
 
 @dataclass(frozen=True)
 class _Part:
-    """The arrays of a partition's folder, held to what the manifest says of them."""
+    """The arrays of a partition's folder, checked against the manifest."""
 
     folder: Path
     entry: PartitionEntry
@@ -472,7 +474,8 @@ class _Part:
     def load(
         self, name: str, shape: tuple[int | EllipsisType | None, ...], *dtypes: str, look: Look | None = None
     ) -> Array:
-        """``shape``: None is any number, an ellipsis at the end none or one more axis. Raises: DatasetError."""
+        """Maps an array and registers its check. ``shape``: None is any number, an ellipsis at the end no further axis
+        or one. Raises: DatasetError if dtype or shape do not fit."""
         file = self.folder / f"{name}.npy"
         if (said := self.entry.files.get(file.name)) is None:
             raise DatasetError(f"{file}: is not in the manifest; {self.advice}")
@@ -489,7 +492,7 @@ class _Part:
         return array
 
     def pointers(self, name: str, last: int) -> Array:
-        """Row pointers [n + 1] from 0 to ``last``."""
+        """Loads row pointers [n + 1] from 0 to ``last``."""
         indptr = self.load(name, (self.entry.vertices + 1,), "int64", look=rising(0, last))
         if (indptr[0], indptr[-1]) != (0, last):
             raise DatasetError(f"{self.folder / name}.npy: from {indptr[0]} to {indptr[-1]}, must be from 0 to {last}")
@@ -497,7 +500,8 @@ class _Part:
 
 
 def read_names(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Of a prepared graph, or of a run. Raises: DatasetError if they cannot be read."""
+    """Reads names.json of a prepared graph, or of a run; empty if there is none. Raises: DatasetError if it cannot be
+    read."""
     try:
         found = json.loads((folder / NAMES).read_text("utf-8"))
         return {kind: tuple(map(str, names)) for kind, names in found.items()}

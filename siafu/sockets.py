@@ -1,13 +1,13 @@
 """A member's mailbox, its links to others, and one place to wait for all of them. No other file imports ZeroMQ.
 
-Every member binds one ROUTER (its mailbox) and dials the mailboxes of those it wants to talk to with a DEALER each; an
-answer comes back over the same link. Identities are addresses, so a member is found by who it is; where members have
-keys (``siafu.keys``), links are encrypted (CURVE), and a server is found by the key that it showed, whatever it calls
-itself. Tensors are sent and received without a copy. Threads must not touch a hub, but for ``wake``.
+Every member except workers binds one ROUTER, its mailbox. It dials the mailbox of each member that it wants to talk to
+with a DEALER; an answer comes back over the same link. Identities are addresses. If members have keys
+(``siafu.keys``), links are encrypted (CURVE), and a server is identified by its key instead. Tensors are sent and
+received without a copy. Other threads may only call ``wake``.
 
-No send waits: what a peer does not take lies here, ``_MOST_WAITING`` messages at most, and then that peer is lost. How
-many bytes that can be is bounded before: by staleness between servers, by the tasks that a worker may hold, and at the
-start by the ghosts' features, which go to every peer at once.
+No send waits: messages that a peer does not take are queued here, at most ``_MOST_WAITING``; then that peer is lost.
+Their bytes are bounded by staleness between servers, by the tasks that a worker may hold, and at the start by the
+ghosts' features, which go to every peer at once.
 """
 
 from __future__ import annotations
@@ -38,32 +38,30 @@ logger = logging.getLogger(__name__)
 _BURST = 64
 #: Frames from here on are sent without a copy; below, copying is faster.
 _ZERO_COPY_BYTES = 1 << 14
-#: Messages that wait here for a peer to take them, and those that wait there for their
-#: reader: beyond, TCP holds the sender.
+#: The most messages that wait here for a peer to take them, and there for their reader. When the latter is full, TCP
+#: stops the sender.
 _MOST_WAITING, _MOST_UNREAD = 1 << 16, 1 << 12
-#: Seconds of silence before TCP asks whether the other end is still there, and between that and each of so many more
-#: questions: an environment of Lambda, or a gateway between, may go without a word. As of
-#: ``graph_server.lambdas.launchers.lines``.
+#: Seconds of silence before TCP's first probe and between probes, and the number of probes: an environment of Lambda,
+#: or a gateway on the way, may vanish silently. The same as in ``graph_server.lambdas.launchers.lines``.
 _KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 60, zmq.TCP_KEEPALIVE_INTVL: 15, zmq.TCP_KEEPALIVE_CNT: 4}
-#: A connection that has not shown its key by then is closed; a member's tries again. Its key
-#: is looked at between two polls.
+#: A connection that has not shown its key in this time is closed; a member's tries again. Keys are checked in polls.
 _HANDSHAKE_MS = 10_000
 _LOOPBACK_S = 5.0
-#: How long what was sent may take to leave a hub that closes.
+#: The time for sent messages to leave a hub that closes.
 LINGER_S = 1.0
 
 
-#: Ends of connections that did not come as far as to show a key.
+#: Events of connections that ended before they showed a key.
 _KEYLESS = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 
 
 def public_key(secret: bytes) -> str:
-    """Of a CURVE secret key of 32 bytes, in Z85."""
+    """Returns the public key of a CURVE secret key of 32 bytes, in Z85."""
     return zmq.curve_public(z85.encode(secret)).decode()
 
 
 def check_loopback() -> None:
-    """GnnError if processes of this machine cannot reach each other."""
+    """Raises: GnnError if processes of this machine cannot reach each other."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname(), _LOOPBACK_S).close()
@@ -87,7 +85,7 @@ class Hub:
         ring: Ring | None = None,
     ):
         """``listen``: address to bind, at a free port of ``ports`` (first, last) or at any, or UNIX; None: no mailbox
-        (a worker). ``ring``: our keys; None: whoever dials is let in. PeerLost if it cannot be bound."""
+        (a worker). ``ring``: our keys; None: every connection is accepted. Raises: PeerLost if it cannot be bound."""
         self.me, self.run_id = me, run_id
         self.endpoint = ""
         self.checksum: wire.Checksum = zlib.crc32  # of tensors; a server puts a faster one here
@@ -97,7 +95,7 @@ class Hub:
         self.ring = ring
         self._gate: Gate | None = None
         self._complaints = Complaints()
-        self._routes: dict[Address, bytes] = {}  # where servers with keys have dialled us from
+        self._routes: dict[Address, bytes] = {}  # server with a key -> identity of its connection to our mailbox
         self._unread: list[tuple[Address, Message]] = []
         self._context = zmq.Context()
         self._context.setsockopt(zmq.LINGER, 0)
@@ -112,8 +110,8 @@ class Hub:
         if listen is not None:
             self._mailbox = self._socket(zmq.ROUTER)
             self._mailbox.setsockopt(zmq.ROUTER_MANDATORY, 1)
-            # A connection that breaks and comes back would not be listened to while the old one is not quite gone. With
-            # keys, servers' identities are new each time, and a worker must not take another one's place.
+            # Without handover, a connection that breaks and comes back would be ignored while the old one still exists.
+            # With keys, servers' identities are new each time, and a worker must not take another worker's place.
             self._mailbox.setsockopt(zmq.ROUTER_HANDOVER, int(ring is None))
             self._mailbox.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
             try:
@@ -127,8 +125,8 @@ class Hub:
             self.endpoint = self._mailbox.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def _guard(self, ring: Ring) -> None:
-        """Lets nobody into the mailbox but whoever has a key that may dial us. ZeroMQ
-        asks for each, at a fixed address."""
+        """Restricts the mailbox to holders of keys that may dial us. ZeroMQ asks about each connection, at a fixed
+        address."""
         assert self._mailbox is not None
         self._gate = Gate({z85.decode(key.encode()): name for key, name in ring.guests(self.me).items()})
         self._door = self._socket(zmq.REP)
@@ -140,7 +138,7 @@ class Hub:
 
     @staticmethod
     def _bind(mailbox: zmq.Socket[bytes], listen: str, ports: tuple[int, int] | None) -> None:
-        if listen == UNIX:  # a name that is no file, and that nobody can take before us
+        if listen == UNIX:  # an abstract name: no file, and no other process can guess it
             mailbox.bind(f"ipc://@siafu-{secrets.token_hex(16)}")
             return
         if ports is None:
@@ -183,7 +181,7 @@ class Hub:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Totals of messages that did not get through, by what was wrong with them."""
+        """The numbers of messages dropped or lost and of connections refused, by name."""
         return {
             "messages_malformed": self.malformed,
             "messages_repeated": self.numbers.num_repeated,
@@ -192,7 +190,7 @@ class Hub:
         }
 
     def send(self, to: Address, message: Message) -> bool:
-        """Whether the message is on its way; False if nobody of that address is connected."""
+        """Sends a message. Returns False if no member of that address is connected."""
         frames = wire.encode(message, self.run_id, self.checksum, self.numbers.number(to))
         if self._post(to, frames):
             self.numbers.sent(to)
@@ -211,7 +209,7 @@ class Hub:
         except zmq.Again:
             if to.role == "worker":
                 return False  # its tasks go to others
-            # ZeroMQ says the same of a link that the other end has refused.
+            # ZeroMQ reports the same for a link that the other end has refused.
             raise PeerLost(
                 f"{to}: takes nothing any more: it has refused our connection, or {_MOST_WAITING} messages wait for it"
             ) from None
@@ -222,19 +220,21 @@ class Hub:
         return True
 
     def _route(self, to: Address) -> bytes:
-        """What the mailbox calls the connection of a peer. With keys, a server's identity is anybody's to claim."""
+        """Returns the mailbox's identity of a peer's connection. With keys, it is that of the connection that showed
+        the server's key, because any connection can claim a server's address."""
         return to.identity if self._gate is None or to.role == "worker" else self._routes.get(to, b"")
 
     def deliver(self, to: Address, message: Message) -> None:
-        """Sends what must not get lost: PeerLost if nobody of that address is connected. Workers may come and go."""
+        """Sends a message that must not get lost. Raises: PeerLost if no member of that address is connected, unless it
+        is a worker, which may come and go."""
         if not self.send(to, message) and to.role != "worker":
             raise PeerLost(f"{to}: not connected")
 
     def poll(self, timeout_s: float) -> list[tuple[Address, Message]]:
-        """What has arrived, after waiting at most ``timeout_s`` for something. Malformed messages, those that their
-        sender may not send and those that came before are counted and dropped.
+        """Returns the messages that have arrived; waits at most ``timeout_s`` for the first. Counts and drops malformed
+        messages, those that their sender may not send, and repeated ones.
 
-        PeerLost if messages of a server got lost. What has arrived is kept for the next call.
+        Raises: PeerLost if messages of a server got lost; messages that have arrived are kept for the next call.
         """
         arrived, self._unread = self._unread, []
         if arrived:
@@ -261,12 +261,13 @@ class Hub:
         return arrived
 
     def put_back(self, messages: Iterable[tuple[Address, Message]]) -> None:
-        """The next ``poll`` will return them: they came before their reader was ready."""
+        """Keeps messages for the next ``poll``, if they came before their reader was ready."""
         self._unread += messages
 
     @contextmanager
     def forgiving(self, sender: Address) -> Iterator[None]:
-        """Inside, a RemoteProtocolError counts as a malformed message if a worker sent it: no worker may end a run."""
+        """Wraps the handling of a message: a RemoteProtocolError by a worker's message is counted as malformed, because
+        no worker may end a run."""
         try:
             yield
         except RemoteProtocolError as error:
@@ -278,7 +279,7 @@ class Hub:
         """Ends a ``poll`` that waits; any thread may call it."""
         try:
             self._wake_writer.send(b"\0")
-        except (BlockingIOError, OSError):  # full: a wake is pending already; closed: nobody waits any more
+        except (BlockingIOError, OSError):  # full: a wake is pending already; closed: no poll waits any more
             return
 
     def close(self) -> None:
@@ -294,7 +295,7 @@ class Hub:
         self._context.term()
 
     def flush_and_close(self) -> None:
-        """Closes once what was sent has left, or after ``LINGER_S``."""
+        """Closes once all sent messages have left, or after ``LINGER_S``."""
         for link in (*self._links.values(), *([self._mailbox] if self._mailbox else [])):
             link.close(linger=int(LINGER_S * 1000))
         self._links.clear()
@@ -341,7 +342,7 @@ class Hub:
         return sender, message
 
     def _speaker(self, lead: zmq.Frame) -> Address:
-        """Who sent what came to the mailbox: by the key of the connection, if members have keys."""
+        """Returns the sender of a message in the mailbox: by the key of its connection, if members have keys."""
         identity = lead.bytes
         if self._gate is None:
             return Address.from_identity(identity)
@@ -351,7 +352,7 @@ class Hub:
         return sender
 
     def _open_door(self, gate: Gate) -> None:
-        """Answers ZeroMQ's questions whether to let a connection in, and hears of those that it has ended by itself."""
+        """Answers ZeroMQ's questions whether to accept a connection, and counts those that ZeroMQ has ended itself."""
         for _ in range(_BURST):
             now, why = time.monotonic(), ""
             if self._door.poll(0):

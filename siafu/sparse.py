@@ -1,6 +1,6 @@
 """Rows that are no dense matrix: sparse ones (bag-of-words features), and rows with a value per edge.
 
-Like dense rows, all of these can be cut between any two rows: a tensor task may travel in pieces.
+Like dense rows, all of these can be cut between any two rows: a tensor task may be sent in parts.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-#: Of a column, in all matrices here: int32.
+#: Bytes of a column index, int32 in all matrices here.
 INDEX_BYTES = 4
 
-_TOGETHER = 1 << 20  # entries that are made dense at a time
+_TOGETHER = 1 << 20  # entries made dense at a time
 _NUMBERED = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """A partition's edges, CSR over its ``n`` inner vertices; a column below ``n`` is an inner vertex,
-    else a ghost's number plus ``n``."""
+    """A partition's edges, CSR over its ``n`` inner vertices. A column below ``n`` is an inner vertex; others are a
+    ghost's number plus ``n``."""
 
     indptr: Array  # int64 [n + 1]
     indices: Array  # int32 [m], sorted in each row
@@ -34,7 +34,7 @@ class Edges:
 
     @property
     def per_row(self) -> float:
-        """Edges to a row, on the mean."""
+        """The mean number of edges per row."""
         return len(self.indices) / max(1, len(self.indptr) - 1)
 
 
@@ -63,7 +63,7 @@ class SparseRows:
         return len(self.indptr) - 1
 
     def __getitem__(self, rows: slice) -> SparseRows:
-        """Rows ``start:stop`` (step 1), sharing memory with this matrix but for ``indptr``."""
+        """Returns rows ``start:stop`` (step 1), which share memory with this matrix except ``indptr``."""
         start, stop, _ = rows.indices(len(self))
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         indptr = self.indptr[start : stop + 1] - first
@@ -73,12 +73,12 @@ class SparseRows:
         return SparseRows(self.indptr, self.indices, self.data.astype(dtype, copy=False), self.width)
 
     def row_of_entry(self) -> Array:
-        """Row number of every stored entry, int64 [nnz]."""
+        """Returns the row number of every stored entry, int64 [nnz]."""
         return np.repeat(np.arange(len(self)), np.diff(self.indptr))
 
     def in_order(self) -> SparseRows:
-        """The same matrix with the columns of each row ascending, and the values of one that is there twice added
-        up, as SciPy means them; itself if it is so, or if its rows do not add up."""
+        """Returns the same matrix with ascending columns in each row, and the values of repeated columns summed, as
+        SciPy interprets them. Returns the matrix itself if it is so already, or if its pointers are not valid."""
         entries, steps = len(self.indices), np.diff(self.indptr)
         if not len(self.indptr) or self.indptr[0] or (steps < 0).any() or self.indptr[-1] != entries:
             return self
@@ -92,9 +92,9 @@ class SparseRows:
         return SparseRows(indptr.astype(np.int64), indices[first], np.add.reduceat(self.data[order], first), self.width)
 
     def dense(self) -> Array:
-        """The same matrix with its zeros, ``[num_rows, width]``."""
+        """Returns the matrix as a dense array ``[num_rows, width]``."""
         out = np.zeros(self.shape, self.data.dtype)
-        # Some rows at a time: the row number of every entry takes as much as the entries.
+        # Some rows at a time: the row number of every entry takes as much memory as the entries.
         for start, stop in blocks(self.indptr, _TOGETHER):
             some = self[start:stop]
             out[start:stop][some.row_of_entry(), some.indices] = some.data
@@ -103,8 +103,8 @@ class SparseRows:
 
 @dataclass(frozen=True, eq=False)
 class EdgeRows:
-    """Values of the edges of each row (a vertex), as ApplyEdge takes and gives them: row r
-    has ``indptr[r]:indptr[r + 1]``."""
+    """Values of the edges of each row (a vertex), the input and output of ApplyEdge: row r has
+    ``indptr[r]:indptr[r + 1]``."""
 
     indptr: Array  # int64 [num_rows + 1], starts at 0
     values: Array  # [num_edges, width]; with ``index`` [k, width]
@@ -116,7 +116,7 @@ class EdgeRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows (vertices, not edges) and values of an edge."""
+        """(Number of rows, which are vertices, not edges; number of values per edge)."""
         return len(self.indptr) - 1, int(self.values.shape[1])
 
     @property
@@ -131,7 +131,7 @@ class EdgeRows:
         return len(self.indptr) - 1
 
     def __getitem__(self, rows: slice) -> EdgeRows:
-        """Rows ``start:stop`` (step 1), sharing memory with these but for ``indptr``."""
+        """Returns rows ``start:stop`` (step 1), which share memory with these except ``indptr``."""
         start, stop, _ = rows.indices(len(self))
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         indptr = self.indptr[start : stop + 1] - first
@@ -143,11 +143,11 @@ class EdgeRows:
         return EdgeRows(self.indptr, self.values.astype(dtype, copy=False), self.index)
 
     def each(self) -> Array:
-        """The values of every edge, ``[num_edges, width]``."""
+        """Returns the values of every edge, ``[num_edges, width]``."""
         return self.values if self.index is None else self.values[self.index]
 
     def compact(self) -> EdgeRows:
-        """The same, with no values but those that an edge has."""
+        """Returns the same rows without values that no edge uses."""
         if self.index is None:
             return self
         chosen, index = numbered(self.index, len(self.values))
@@ -155,9 +155,9 @@ class EdgeRows:
 
 
 def numbered(index: Array, size: int) -> tuple[Array, Array]:
-    """Which of the numbers below ``size`` are in ``index``, int64 ascending, and for each of ``index`` its place among
-    them, int32."""
-    # NumPy makes int64 of what indexes, and takes longer at it than at indexing: once, of some that a cache holds.
+    """Returns the distinct numbers in ``index``, which are below ``size``, int64 ascending, and the place of each entry
+    of ``index`` among them, int32."""
+    # NumPy converts an index to int64, which takes longer than indexing: so convert once, in parts that fit a cache.
     parts = [slice(first, first + _NUMBERED) for first in range(0, len(index), _NUMBERED)]
     known, place, found = np.zeros(size, np.bool_), np.empty(size, np.int32), np.empty(len(index), np.int32)
     for part in parts:
@@ -165,23 +165,24 @@ def numbered(index: Array, size: int) -> tuple[Array, Array]:
     chosen = np.flatnonzero(known)
     place[chosen] = np.arange(len(chosen), dtype=np.int32)
     for part in parts:
-        np.take(place, index[part].astype(np.intp), out=found[part], mode="clip")  # all are inside: it need not look
+        np.take(place, index[part].astype(np.intp), out=found[part], mode="clip")  # all are inside: skip the check
     return chosen, found
 
 
 def blocks(indptr: Array, entries: int) -> list[tuple[int, int]]:
-    """Ranges of whole rows, one after the other, at least one: each of about so many entries, or of one row more."""
+    """Returns consecutive ranges of whole rows, at least one; each has about ``entries`` entries, at most one row
+    more."""
     num_rows = len(indptr) - 1
     cuts = np.searchsorted(indptr, np.arange(0, int(indptr[-1]), entries))
     return list(itertools.pairwise(np.unique([0, *cuts, num_rows]).tolist())) or [(0, num_rows)]
 
 
 Rows = Array | SparseRows
-TaskRows = Rows | EdgeRows  # what travels with a tensor task
+TaskRows = Rows | EdgeRows  # rows sent with a tensor task
 
 
 def stack(parts: Sequence[Rows]) -> Rows:
-    """Row blocks one under the other; all dense or all sparse."""
+    """Stacks row blocks one under the other; all must be dense, or all sparse."""
     if all(isinstance(part, np.ndarray) for part in parts):
         return np.concatenate([np.asarray(part) for part in parts])
     sparse = [part for part in parts if isinstance(part, SparseRows)]

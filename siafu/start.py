@@ -1,9 +1,9 @@
 """Starts every Python process of siafu, so that it imports what this process imports, and nothing from the working
 folder.
 
-``python -m`` puts the working folder first on the path, and Python 3.10 cannot be told not to: a
-numpy.py in a folder of data would run. Run by its path, this file has its own folder there instead, and
-takes it off before it imports anything:
+``python -m`` puts the working folder first on the path, which Python 3.10 cannot prevent: a numpy.py in a folder of
+data would run. If this file is run by its path, its own folder is first instead, and it removes that before it imports
+anything:
 
     python .../siafu/start.py MODULE ARGUMENTS
 """
@@ -17,18 +17,19 @@ ROOT = os.path.dirname(os.path.dirname(FILE))  # holds siafu and the other rooms
 
 
 def command(*words: str) -> list[str]:
-    """What does ``python -m MODULE ARGUMENTS``, without the working folder."""
+    """Returns the command for ``python -m MODULE ARGUMENTS`` without the working folder on the path."""
     return [sys.executable, FILE, *words]
 
 
 def environment() -> dict[str, str]:
-    """Our variables, and a PYTHONPATH by which a child imports what we import, also where our path was changed."""
+    """Returns our variables, with a PYTHONPATH by which a child has our import path, even if it was changed."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths())}
 
 
 def paths() -> list[str]:
-    """``sys.path`` without the working folder and the folder of the script that calls us, where a graph_server.py may
-    lie, unless PYTHONPATH names it, packages are installed there, or siafu lies there; this siafu before any other."""
+    """Returns ``sys.path`` without the working folder and the folder of the main script, which may hold a
+    graph_server.py. A folder stays if PYTHONPATH names it, or packages are installed there, or siafu lies there. This
+    siafu comes before any other."""
     try:
         here = os.getcwd()
     except OSError:  # deleted
@@ -55,7 +56,7 @@ def _at(here: str, entry: str) -> str:
 
 
 def without_working_folder() -> None:
-    """Takes it off our own path: the first thing that ``python -m`` of a user does with a module of ours."""
+    """Removes the working folder from our own path. Modules that users run by ``python -m`` call it first."""
     sys.path[:] = paths()
 
 

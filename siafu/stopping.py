@@ -1,4 +1,4 @@
-"""Early stopping: which evaluation is the best one, and how long ago the last improvement was (``train.stop_on``).
+"""Early stopping: finds the best evaluation, and counts evaluations since the last improvement (``train.stop_on``).
 Pure.
 
     stop_on   best, so far                                            starts patience again
@@ -6,8 +6,8 @@ Pure.
     loss      the lowest loss, the earlier of equals                  the best
     both      as high a score and as low a loss as any before         as high a score or as low a loss as any before
 
-"both" is Veličković et al.'s rule, "loss" that of Kipf & Welling's paper and of Chen et
-al. (``run_coordinator.presets``).
+"both" is Veličković et al.'s rule, "loss" that of Kipf & Welling's paper and of Chen et al.
+(``run_coordinator.presets``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Stopping:
         self._score, self._loss = -math.inf, math.inf  # the best of either
 
     def state(self) -> list[Any]:
-        """All that changes, in JSON's words, as ``restore`` takes it."""
+        """Returns the mutable state in JSON's types, for ``restore``."""
         return [
             self.waited,
             self._begun,
@@ -38,8 +38,8 @@ class Stopping:
         self._loss = math.inf if state[3] is None else float(state[3])
 
     def judge(self, score: float, loss: float) -> bool:
-        """An evaluation of validation vertices; whether it is the best so far. The first
-        is, and NaN is no other's best."""
+        """Takes an evaluation of validation vertices, and returns whether it is the best so far. The first one is; a
+        later one with NaN is not."""
         if self.stop_on == "both":
             reached = score >= self._score, loss <= self._loss
             best, counts = all(reached), any(reached)

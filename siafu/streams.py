@@ -1,8 +1,8 @@
 """Makes every terminal accept every character, and every file UTF-8, whatever the machine's locale is.
 
-A locale that is not UTF-8 decides how Python decodes names of files and what ``open`` reads and writes: a
-config with an é in it would be no TOML. Python's UTF-8 mode changes that, and can be chosen at the start of a
-process alone: so it starts again.
+With a locale that is not UTF-8, Python decodes names of files and the text of files by that locale: a config with an é
+would not be valid TOML. Python's UTF-8 mode prevents this, but must be chosen at the start of a process: so the process
+starts itself again.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import os
 import sys
 from typing import Any
 
-#: What is shown instead where a terminal lacks a character of ours; those of names are shown as
-#: Python writes them (é is \\xe9).
+#: Our characters -> replacements on terminals that lack them. Characters of names are escaped as in Python: é is \\xe9.
 PLAIN = dict(zip("·–—×→←²█▉▊▋▌▍▎▏━…▁▂▃▄▅▆▇", "|--x><2#####   -._.-=+*%", strict=True)) | {"±": "+/-"}
 
 
 def settle() -> None:
-    """Of a process that the user has started, before it reads a name."""
+    """Sets up UTF-8 and the standard streams. A process started by the user must call it before it reads a name."""
     is_utf8 = codecs.lookup(locale.getpreferredencoding(False)).name == "utf-8"
     if not is_utf8 and os.environ.get("PYTHONUTF8") != "1":
-        shown = {"PYTHONIOENCODING": sys.stdout.encoding} if sys.stdout else {}  # the terminal is what it is
+        shown = {"PYTHONIOENCODING": sys.stdout.encoding} if sys.stdout else {}  # the terminal keeps its encoding
         os.execve(sys.executable, sys.orig_argv, {**shown, **os.environ, "PYTHONUTF8": "1"})  # noqa: S606 (ourselves)
     codecs.register_error("siafu", _plain)
     raw = getattr(sys.stdout, "buffer", None)
     if isinstance(raw, io.RawIOBase):
-        # Without a buffer (PYTHONUNBUFFERED) nobody could ask stdout later whether it was what a print failed at.
+        # Without a buffer (PYTHONUNBUFFERED) a later flush could not tell whether stdout made a print fail.
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), sys.stdout.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -36,12 +35,12 @@ def settle() -> None:
 
 
 def say(line: str) -> None:
-    """On stderr, at once: what a command does, and what it has found."""
+    """Prints a line on stderr at once: a command's progress and findings."""
     print(line, file=sys.stderr, flush=True)
 
 
 def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
-    """For ``codecs``: what stands for one character, and where the rest begins."""
+    """Error handler of ``codecs``: returns the replacement of one character, and the position after it."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     character = error.object[error.start]
@@ -53,8 +52,8 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def fault_of(stream: Any) -> str:
-    """Why stdout or stderr does not take what was printed; "" if it does. The rest is
-    dropped: Python would exit with 120."""
+    """Flushes stdout or stderr. Returns the reason if that fails, else "". After a failure all further output is
+    dropped: otherwise Python would exit with 120."""
     try:
         if stream is not None:
             stream.flush()

@@ -12,14 +12,15 @@ from siafu.errors import ConfigError, one_of
 
 
 def loaded(line: str) -> Any:
-    """What the line names. Raises: ModuleNotFoundError where a package that its module imports is not installed."""
+    """Imports the class or function that a line names. Raises: ModuleNotFoundError if its module needs a package that
+    is not installed."""
     module, _, name = line.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def named(table: Mapping[str, str], name: str, what: str) -> Any:
-    """What the table's line of this name names. Raises: ConfigError, which calls the name ``what``, if there is no such
-    line."""
+    """Imports the entry ``name`` of a table. Raises: ConfigError, which calls the name ``what``, if there is no such
+    entry."""
     if name not in table:
         raise ConfigError(f"{what} {name!r}: unknown, {one_of(name, table)}")
     return loaded(table[name])

@@ -1,4 +1,4 @@
-"""The names of steps and tasks, and the order in which an interval runs its steps.
+"""The kinds and names of steps and tasks, and the order in which an interval runs its steps.
 
 A *step* is one of the nine task kinds of Dorylus (OSDI'21, §4) in one layer. A *program* is the ordered steps that an
 interval runs in one epoch; the model gives it. Steps hand rows to each other through named *slots* (``"Z0"``, ``"H1"``,
@@ -14,7 +14,7 @@ from typing import Literal
 
 
 class Kind(str, Enum):
-    """The nine kinds. A prime marks the backward of a kind (suffix ``_B`` in identifiers)."""
+    """The nine kinds of steps. A prime marks the backward of a kind (suffix ``_B`` in identifiers)."""
 
     GA, AV, SC, AE = "GA", "AV", "SC", "AE"
     GA_B, AV_B, SC_B, AE_B = "GA'", "AV'", "SC'", "AE'"
@@ -30,13 +30,14 @@ GIVEN_SLOTS = frozenset({"H0", "vertex", "label", "train"})
 
 
 class Lane(str, Enum):
-    """What an epoch is run for. Evaluation runs the same machine with a shorter program and buffers of its own."""
+    """The purpose of an epoch. Evaluation uses the same mechanism as training, with a shorter program and buffers of
+    its own."""
 
     TRAIN = "train"
     EVAL = "eval"
 
 
-#: linear: the model's weighted sum; attention: GAT's; typed: a sum for each edge type; pairs: of edges to be predicted.
+#: linear: the model's weighted sum; attention: GAT's; typed: a sum per edge type; pairs: rows of the edges to predict.
 Operator = Literal["linear", "attention", "typed", "pairs"]
 
 
@@ -47,7 +48,7 @@ def is_of_edges(slot: str) -> bool:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a program: what it reads and writes by slot name."""
+    """One step of a program, with the names of the slots that it reads and writes."""
 
     kind: Kind
     layer: int
@@ -57,16 +58,16 @@ class Step:
     publishes: str | None = None  # the slot that this Scatter makes readable by others
     fused: bool = False  # the last AV, the loss and AV' in one task (Dorylus §6, task fusion)
     parameters: bool = True  # whether a tensor step has weights, at its ``layer``
-    operator: Operator = "linear"  # how the rows of edges' other ends are combined, in GA, SC, AE and their backwards
-    factor: float = 1.0  # linear GA: of what is gathered
-    own: float = 1.0  # linear GA: of the interval's own slots in ``reads``, which are added; SC: of what it adds
-    adds: tuple[str, ...] = ()  # those of ``writes`` that are added to what the slot holds already
-    #: Only vertices that count matter: in training those that train (ADR 0038), in evaluation those that are judged
-    #: (ADR 0040). SC: rows with an edge into one are read; GA: their sums alone are; SC', GA': their rows alone are not
-    #: zero.
+    operator: Operator = "linear"  # combines the rows of edges' other ends in GA, SC, AE and their backwards
+    factor: float = 1.0  # linear GA: of the gathered sums
+    own: float = 1.0  # linear GA: of the interval's own slots in ``reads``, which are added; SC: of the rows it writes
+    adds: tuple[str, ...] = ()  # slots of ``writes`` whose rows are added to those already there
+    #: Only vertices that count matter: in training the training vertices (ADR 0038), in evaluation the judged ones (ADR
+    #: 0040). SC: only rows with an edge into such a vertex are read; GA: only sums of such vertices are read; SC', GA':
+    #: only rows of such vertices are not zero.
     of_loss: bool = False
-    #: AV, AV': only rows that such a gather reads matter, those with an edge into a vertex that counts and its own: of
-    #: all others nobody reads what is made, and the gradients are zero (ADR 0039).
+    #: AV, AV': only rows that an ``of_loss`` gather reads matter: rows of vertices that count, and rows with an edge
+    #: into one. Results of other rows are never read, and their gradients are zero (ADR 0039).
     feeds_loss: bool = False
     #: The evaluation's last AV: only rows of judged vertices matter (ADR 0040).
     judged: bool = False
@@ -103,7 +104,7 @@ class Program:
     """The ordered steps of one epoch of one interval."""
 
     steps: tuple[Step, ...]
-    of_loss: bool = False  #: whether nobody reads rows but those that count, and those with an edge into one
+    of_loss: bool = False  #: whether only rows that count, and rows with an edge into one, are ever read
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -113,22 +114,22 @@ class Program:
 
     @cached_property
     def publisher(self) -> dict[str, int]:
-        """Published slot -> index of the Scatter that publishes it."""
+        """The index of the Scatter that publishes each slot, by published slot."""
         return {step.publishes: pc for pc, step in enumerate(self.steps) if step.publishes}
 
     @cached_property
     def waits_for(self) -> tuple[int | None, ...]:
-        """For each step the index of the Scatter whose rows it gathers; None if it gathers nothing or constants."""
+        """By step: the index of the Scatter whose rows it gathers; None if it gathers nothing or constants."""
         return tuple(self.publisher.get(step.gathers) if step.gathers else None for step in self.steps)
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        """Slots that are the same in every epoch: what is gathered of rows that nobody publishes."""
+        """The slots that are the same in every epoch: results of gathers of rows that no step publishes."""
         gathers = [step for step in self.steps if step.gathers and step.gathers not in self.publisher]
         return frozenset(slot for step in gathers for slot in step.writes)
 
     @cached_property
     def last_reader(self) -> dict[str, int]:
-        """Slot -> index of the last step that reads it: afterwards its rows can go."""
+        """The index of the last step that reads each slot, by slot; afterwards its rows can be dropped."""
         last = {slot: pc for pc, step in enumerate(self.steps) for slot in step.writes}
         return last | {slot: pc for pc, step in enumerate(self.steps) for slot in step.reads}

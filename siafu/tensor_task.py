@@ -1,12 +1,12 @@
 """Runs one tensor task from its rows to its result: on Lambda, in a local environment, or in a server's thread.
 
-``TensorWorker.perform`` is a generator without I/O: it yields what it needs (a message for the parameter server, or the
-next part of its rows), is sent the answer, and returns the result. Whoever drives it owns sockets, threads and time; so
-the Lambda worker, the cpu backend and the one-thread simulation of the fleet run the same code.
+``TensorWorker.perform`` is a generator without I/O: it yields requests (a message for the parameter server, or the next
+part of its rows), is sent the answers, and returns the result. Its caller owns sockets, threads and time; so the Lambda
+worker, the cpu backend and the one-thread simulation of the fleet run the same code.
 
-Order matters: gradients are pushed and acknowledged before the result is returned. A worker that dies in
-between is relaunched, its second gradient is recognised and ignored, and the result accepted: no
-gradient is lost or counted twice.
+Order matters: gradients are pushed and acknowledged before the result is returned. If a worker dies in between, its
+task is relaunched. The second gradient is recognised and ignored, and the result accepted: no gradient is lost or
+counted twice.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from siafu.sparse import Array, EdgeRows, SparseRows, TaskRows
 from siafu.tasks import TENSOR_KINDS, Lane
 from siafu.wire import FetchWeights, Gradient, GradientAck, Subset, Task, TaskPart, TaskResult, Tensors, Weights
 
-#: Weight versions of a layer that a worker keeps, the newest. One that an interval is still in may be older where
-#: staleness is large: a worker then asks again (``versions_kept``: a server does not).
+#: The most weight versions of a layer that a worker keeps: the newest. With a large staleness an interval may still use
+#: an older one: a worker then asks again (a server does not: ``versions_kept``).
 KEPT_VERSIONS = 4
-#: A long task's rows are cut into so many parts: a Lambda computes on the first while the second travels. Sums over
-#: rows have other bits in other parts, so a server's threads cut them alike.
+#: The number of parts of a long task's rows: a Lambda computes on the first while the second is on its way. Sums over
+#: rows have other bits in other parts, so a server's threads use the same parts.
 PARTS = 2
-#: Rows below this are not worth a second message.
+#: The least rows of a part: fewer are not worth another message.
 MIN_ROWS_PER_PART = 64
 
 
 @dataclass(frozen=True)
 class NextPart:
-    """A request: the rows of part ``part``, which are on their way; ``lost``: they are
-    not, and must be asked for, whole."""
+    """A request for the rows of part ``part``, which are on their way. ``lost``: they are not; the whole part must be
+    asked for."""
 
     part: int
     lost: bool = False
@@ -50,7 +50,7 @@ Reply = Answer | TaskPart | None
 
 
 class TensorWorker:
-    """Performs tensor tasks of one run; remembers the weights that it has seen."""
+    """Performs tensor tasks of one run; keeps weights and constant rows from task to task."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class TensorWorker:
         all_layers: bool = False,
         kept_versions: int = KEPT_VERSIONS,
     ):
-        """``keep_bytes``: how much of what never changes may be kept from task to task; ``all_layers``: ask for the
-        weights of all layers at once, because the interval's other tasks will come here too; ``kept_versions``: of the
-        weights."""
+        """``keep_bytes``: the most bytes of constant rows to keep from task to task; ``all_layers``: ask for the
+        weights of all layers at once, because the interval's other tasks will come here too; ``kept_versions``:
+        versions of weights to keep."""
         self.model = models.build(spec, ops)
         self.name = name
         self.clock = clock  # seconds, for TaskResult.compute_s
@@ -105,8 +105,8 @@ class TensorWorker:
         )
 
     def _known(self, lane: Lane, task: Task, layer: int) -> dict[str, Array] | None:
-        """The weights of the version that an earlier task of the interval got in this epoch, if they are here: the
-        first request of an epoch has fixed it for all."""
+        """Returns the weights if their version is known from an earlier task of the interval in this epoch, and they
+        are kept here. The first request of an epoch fixes the version for all."""
         epoch, version = self._versions.get((lane, task.interval), (-1, -1))
         return self._weights.get(layer, {}).get(version) if epoch == task.epoch else None
 
@@ -120,7 +120,7 @@ class TensorWorker:
         return held[layer][reply.version] if reply.version in have else self._remember(reply)[layer]
 
     def _rows(self, task: Task, part: int) -> Generator[Request, Reply, Tensors]:
-        """The rows of a part: what came with it, and what was kept from earlier tasks of the interval."""
+        """Returns the rows of a part: those received with it, and constants kept from earlier tasks of the interval."""
         received = task.rows
         if part:
             following = yield NextPart(part, lost=task.on_request)
@@ -142,7 +142,8 @@ class TensorWorker:
         return rows
 
     def _remember(self, reply: Weights) -> dict[int, dict[str, Array]]:
-        """By layer. Copied, so that the network's buffer can go. The oldest version goes first."""
+        """Keeps received weights, and returns them by layer. Copies them, so that the network's buffer can be freed.
+        The oldest version is dropped first."""
         weights: dict[int, dict[str, Array]] = {layer: {} for layer in reply.layers}
         for name, value in reply.tensors.items():
             W = weights[self.model.stage(name)][name] = np.array(value)
@@ -154,8 +155,9 @@ class TensorWorker:
 
 
 def aligned(rows: TaskRows) -> TaskRows:
-    """The same rows at an address that BLAS takes. Where a message lies in the network's buffer is chance, and numpy
-    multiplies what lies crooked by a loop of its own: slower, and to other bits, so a run would not repeat itself."""
+    """Returns the same rows in aligned memory, as BLAS needs. The place of a message in the network's buffer is random,
+    and numpy multiplies unaligned arrays by a loop of its own: slower, and to other bits, so a run would not repeat
+    itself."""
     if isinstance(rows, SparseRows):
         indptr, indices, data = (
             np.require(array, requirements="A") for array in (rows.indptr, rows.indices, rows.data)
@@ -168,16 +170,17 @@ def aligned(rows: TaskRows) -> TaskRows:
 
 
 def versions_kept(staleness: int) -> int:
-    """Weight versions that a server keeps for its own threads: every one that an interval may be in.
+    """Returns the number of weight versions that a server keeps for its own threads: all that an interval may use.
 
-    All intervals are in the epoch of the newest version or a later one, entered at most ``staleness`` epochs before its
-    weights were there, and evaluations trail no further (``graph_server.partition``). One more: training may be over.
+    All intervals are in the epoch of the newest version or a later one. They enter an epoch at most ``staleness``
+    epochs before its weights are published, and evaluations are no further behind (``graph_server.partition``). One
+    more is for the time after training.
     """
     return max(KEPT_VERSIONS, staleness + 2)
 
 
 def num_parts(rows: Tensors, most: int = PARTS) -> int:
-    """That a task's rows are cut into."""
+    """Returns the number of parts that a task's rows are cut into, at most ``most``."""
     return max(1, min(most, num_rows(rows) // MIN_ROWS_PER_PART))
 
 
@@ -186,14 +189,14 @@ def num_rows(rows: Tensors) -> int:
 
 
 def split(rows: Tensors, parts: int) -> list[Tensors]:
-    """The same rows in so many runs of (almost) equal length, in order, without copying dense ones."""
+    """Cuts rows into ``parts`` consecutive parts of (almost) equal length, without copying dense ones."""
     n = num_rows(rows)
     cuts = [n * part // parts for part in range(parts + 1)]
     return [{slot: value[first:last] for slot, value in rows.items()} for first, last in itertools.pairwise(cuts)]
 
 
 def _join(outputs: list[Output]) -> Output:
-    """One output from those of consecutive parts: rows one after the other, gradients and losses summed in order."""
+    """Joins the outputs of consecutive parts: rows are concatenated, gradients and losses summed in order."""
     rows = {slot: _stacked([output.rows[slot] for output in outputs]) for slot in outputs[0].rows}
     gradients = dict(outputs[0].gradients)
     for output in outputs[1:]:
@@ -211,7 +214,7 @@ def _stacked(parts: list[Any]) -> Any:
 
 
 def conversation(message: Question | Answer) -> tuple[object, ...]:
-    """What a question to a parameter server and its answer have in common.
+    """Returns the key that a question to a parameter server and its answer share.
 
     A late answer to an earlier attempt or task belongs to another conversation.
     """

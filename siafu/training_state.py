@@ -2,13 +2,13 @@
 
     epoch-0042/                   after 42 optimiser steps; readable by its owner alone
         model.safetensors         weights of version 42, as of a finished run: --warm-start takes the folder
-        versions.safetensors      "VERSION/NAME": the best weights so far, and those that are still to be evaluated
-        optimiser.safetensors     as Optimiser.state
-        ledger.json               what the coordinator knows of the epochs before
-        manifest.json             bytes and sha256 of each, and a digest of itself: written last
+        versions.safetensors      "VERSION/NAME": the best weights so far, and those still to be evaluated
+        optimiser.safetensors     Optimiser.state
+        ledger.json               the coordinator's records of earlier epochs
+        manifest.json             bytes and sha256 of each file, and a digest of itself: written last
 
-Nothing is read that is not what the manifest says; whatever is wrong names the file. Every file is synced before the
-next is begun. ``siafu.checkpoints`` keeps those of a run.
+Every file is checked against the manifest before it is used; errors name the file. Each file is synced before the next
+is written. ``siafu.checkpoints`` keeps the checkpoints of a run.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ MAX_MANIFEST_BYTES = 1 << 20
 
 
 class Verdicts(TypedDict):
-    """What evaluations have left."""
+    """The records of evaluations so far."""
 
     best: Evaluation | None
     final: Evaluation | None
-    judged: int  # the epoch of the last one that is in; -1: none
+    judged: int  # the epoch of the last one judged; -1: none
     stopping: list[Any]  # of siafu.stopping
 
 
 class LedgerState(Verdicts):
-    """ledger.json: what the coordinator knows of the epochs before ``version``, and all that was spent."""
+    """ledger.json: the coordinator's records of the epochs before ``version``, and the time and cost spent."""
 
     losses: list[float]
     epoch_seconds: list[float]
     usage: dict[str, dict[str, float]]  # graph server -> totals
     seconds: float  # of training
-    role_seconds: float  # that roles ran
-    skipped: dict[str, str]  # epoch whose step was left out -> where what was not finite came from
+    role_seconds: float  # for which roles ran
+    skipped: dict[str, str]  # epoch whose step was left out -> the source of NaN or infinity
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """All that a run goes on from (docs/recovery.md says why that is all)."""
+    """The complete state from which a run can resume (docs/recovery.md explains why it is complete)."""
 
-    version: int  # optimiser steps taken; training goes on with epoch ``version``
+    version: int  # optimiser steps taken; training resumes with epoch ``version``
     weights: Mapping[int, Mapping[str, Array]]  # by version: ``version``, the best one, those still to be evaluated
-    optimiser: Mapping[str, Array]  # as ``Optimiser.state``
+    optimiser: Mapping[str, Array]  # ``Optimiser.state``
     ledger: LedgerState
 
 
@@ -75,14 +75,14 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint is."""
+    """The description of a checkpoint."""
 
     siafu: str  # the version that wrote it
     version: int
-    versions: tuple[int, ...]  # whose weights it holds
-    model: Mapping[str, Any]  # of ModelSpec
-    config: str  # digest of the run's
-    data: Mapping[str, str]  # fingerprint of what it was trained on (siafu.fingerprint)
+    versions: tuple[int, ...]  # versions of weights in it
+    model: Mapping[str, Any]  # fields of ModelSpec
+    config: str  # digest of the run's config
+    data: Mapping[str, str]  # fingerprint of the training data (siafu.fingerprint)
     files: Mapping[str, FileEntry]
 
     def to_json(self) -> str:
@@ -91,7 +91,8 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """Of a checkpoint's folder. Raises: DatasetError if it is missing, altered or of another version."""
+        """Reads the manifest of a checkpoint's folder. Raises: DatasetError if it is missing, altered or of another
+        version."""
         file = path / MANIFEST
         try:
             if (nbytes := file.stat().st_size) > MAX_MANIFEST_BYTES:
@@ -125,7 +126,7 @@ class Manifest:
 
 
 def load(path: Path) -> TrainingState:
-    """One folder. Raises: DatasetError naming the file that is altered, truncated or missing."""
+    """Loads a checkpoint's folder. Raises: DatasetError naming the file that is altered, truncated or missing."""
     manifest = Manifest.read(path)
     files = {name: _read(path / name, entry) for name, entry in manifest.files.items()}
 
@@ -153,7 +154,8 @@ def load(path: Path) -> TrainingState:
 
 
 def write(folder: Path, state: TrainingState, spec: ModelSpec, config_digest: str, data: Fingerprint) -> None:
-    """Into an empty folder, which is synced too. ``data``: what it was trained on. Raises: OSError."""
+    """Writes a checkpoint into an empty folder, which is synced too. ``data``: the fingerprint of the training data.
+    Raises: OSError."""
     files = {name: _write(folder / name, content) for name, content in _contents(state, spec, data)}
     versions = tuple(sorted(state.weights))
     manifest = Manifest(__version__, state.version, versions, asdict(spec), config_digest, dict(data), files)
@@ -162,7 +164,7 @@ def write(folder: Path, state: TrainingState, spec: ModelSpec, config_digest: st
 
 
 def _contents(state: TrainingState, spec: ModelSpec, data: Fingerprint) -> Iterator[tuple[str, bytes]]:
-    """Files one after the other: no more than one of them is held."""
+    """Yields (name, content) of each file, so that only one is in memory at a time."""
     others = {
         f"{version}/{name}": W
         for version, weights in sorted(state.weights.items())

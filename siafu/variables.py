@@ -1,8 +1,7 @@
-"""Environment variables that decide how a process computes: the threads of its BLAS, and the
-kernels that BLAS and NumPy choose.
+"""Environment variables that set the threads of a process's BLAS, and the kernels that BLAS and NumPy choose.
 
-Both decide the last bits of a dense product. So each launcher takes them from here: the same variables reach the
-workers of a run on this machine, on Ray, on LocalStack and on AWS.
+Both decide the last bits of a dense product. So each launcher takes them from here: workers get the same variables on
+this machine, on Ray, on LocalStack and on AWS.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ LOCALE = {"LANG": "C.UTF-8", "TZ": ":UTC"}
 
 
 def threads(count: int = 1) -> dict[str, str]:
-    """Limits BLAS and OpenMP to ``count`` threads. One by default: intervals are what runs in parallel, and the bits
-    must not depend on a core count."""
+    """Returns variables that limit BLAS and OpenMP to ``count`` threads. One by default: intervals already run in
+    parallel, and bits must not depend on the number of cores."""
     return dict.fromkeys(THREADS, str(count))
 
 
 def kernels(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the choice of kernels in ``environment``; empty where the libraries choose by the processor."""
+    """Returns the choice of kernels in ``environment``; empty if the libraries choose by the processor."""
     return {name: environment[name] for name in KERNELS if environment.get(name)}
 
 
 def of_worker(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return what a tensor worker of a run that is started in ``environment`` computes with: one thread, the run's
-    choice of kernels, Lambda's time zone and a locale that every machine has."""
+    """Returns the variables of a tensor worker whose run is started in ``environment``: one thread, the run's choice of
+    kernels, Lambda's time zone and a locale that every machine has."""
     return {**LOCALE, **kernels(environment), **threads()}

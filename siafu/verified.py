@@ -1,20 +1,19 @@
 """Remembers which files of a folder were verified, so that each is read again only after it has changed.
 
-Servers map a prepared graph's arrays and compiled kernels index with what stands there, so every file is compared with
-its checksum, and its values with their limits, before anybody computes with it. Reading all of it takes a server a
-tenth of a second per 500 MB; what was good is therefore remembered beside the files, in ``.verified.json``:
+Servers map a prepared graph's arrays, and compiled kernels use their values as indices. So every file is compared with
+its checksum, and its values with their limits, before it is used. Reading takes a server a tenth of a second per 500
+MB. Therefore verified files are remembered beside the files, in ``.verified.json``:
 
-    1. A file is known by its inode, size, mtime and ctime: a copy, a file put back or
-       one with its mtime set is read again.
-    2. It is remembered only if it had not changed since the clock of its own file system last moved
-       before the reading began. A later change then gets another ctime, however coarse that clock is
-       (Git calls the others "racily clean").
-    3. Whatever the files were compared with is part of what is remembered
-       (``against``): another manifest knows nothing.
-    4. Losing the memory costs a reading. So it is written without a lock, replaced whole, and believed only if it
-       parses; where it cannot be written (read-only shards), every start reads the files.
+    1. A file is identified by its inode, size, mtime and ctime: a copy, a restored file or one with its mtime set is
+       read again.
+    2. A file is remembered only if its ctime is before the current time of its own file system's clock when the reading
+       began. A later change then gets another ctime, however coarse that clock is (Git calls other files "racily
+       clean").
+    3. The reference of the comparison is part of the memory (``against``): with another manifest, nothing is known.
+    4. A lost memory only costs a reading. So it is written without a lock, replaced as a whole, and used only if it
+       parses. If it cannot be written (read-only shards), every start reads the files.
 
-Whoever may write there may alter the graph and its manifest too: this finds accidents, not forgers.
+A person who may write there may alter the graph and its manifest too: this finds accidents, not forgeries.
 """
 
 from __future__ import annotations
@@ -39,27 +38,28 @@ from siafu.sparse import Array
 
 MEMORY, VERSION = ".verified.json", 1
 MAX_MEMORY_BYTES = 1 << 20
-#: Read at a time: stays in the cache while it is looked at, and is a multiple of every dtype's size.
+#: Bytes read at a time: they stay in the cache while they are checked, and are a multiple of every dtype's size.
 BLOCK_BYTES = 1 << 20
-#: How long the clock of a local file system takes to move, with room to spare; where it takes longer, nothing is lost.
+#: An upper bound of the clock step of local file systems. If a step is longer, files are only not remembered.
 CLOCK_STEP_S = 0.02
 
 Identity = tuple[int, int, int, int]  # inode, bytes, mtime and ctime in nanoseconds
-#: The place of a block's first value, and the block: what is wrong with a value of it, or None. Blocks come in order.
+#: A check of values: (place of a block's first value, the block) -> what is wrong with a value, or None. Blocks come in
+#: order.
 Look = Callable[[int, Array], "str | None"]
 
 
 @dataclass(frozen=True)
 class Verified:
-    """The memory of one folder, of files that were compared with ``against``."""
+    """The memory of one folder: its files that were compared with ``against``."""
 
     folder: Path
     against: str
 
     def check(self, checks: Mapping[str, Callable[[], None]]) -> None:
-        """Carries out the checks of those files, by name, that are not remembered as they are now.
+        """Carries out the checks, by file name, of files that are not remembered in their current state.
 
-        A check reads its file, and raises if it is not good; then what was good before it is not remembered either.
+        A check reads its file, and raises if it is not good; then files checked before it are not remembered either.
         """
         found = {name: identity for name in checks if (identity := self._identity(name)) is not None}
         known = self._load()
@@ -74,7 +74,7 @@ class Verified:
             self._save({**known, **settled})
 
     def remember(self, name: str) -> None:
-        """Of a file whose content is known to be good, since this process has just written it."""
+        """Remembers a file whose content is known to be good, because this process has just written it."""
         give_up = time.monotonic() + CLOCK_STEP_S
         found = self._identity(name)
         while found is not None and found[3] >= self._clock() and time.monotonic() < give_up:
@@ -83,7 +83,8 @@ class Verified:
             self._save({**self._load(), name: found})
 
     def _identity(self, name: str) -> Identity | None:
-        """None if it is not there, or (behind a link) on another file system, whose clock is not this folder's."""
+        """Returns the identity of a file; None if it is missing, or (behind a link) on another file system, whose clock
+        is not this folder's."""
         with contextlib.suppress(OSError):
             found = (self.folder / name).stat()
             if found.st_dev == self.folder.stat().st_dev:
@@ -91,7 +92,7 @@ class Verified:
         return None
 
     def _clock(self) -> int:
-        """What the folder's file system says that time it is, in nanoseconds; 0 where nothing can be written."""
+        """Returns the time of the folder's file system, in nanoseconds; 0 if nothing can be written there."""
         with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=self.folder) as probe:
             return os.fstat(probe.fileno()).st_ctime_ns
         return 0
@@ -126,15 +127,14 @@ def _identity_of(values: Any) -> Identity:
 
 
 def checksum(file: Path) -> int:
-    """CRC-32 of all of it. Raises: DatasetError if it cannot be read."""
+    """Returns the CRC-32 of a whole file. Raises: DatasetError if it cannot be read."""
     return _read(file, None)[0]
 
 
 def compare(file: Path, wanted: int, advice: str = "", look: Look | None = None) -> None:
-    """Reads a ``.npy`` file once. Raises: DatasetError naming it, if its CRC-32 is
-    another or a value is not as it must be.
+    """Reads a ``.npy`` file once. Raises: DatasetError naming it, if its CRC-32 differs or a value is not valid.
 
-    ``advice``: what to do then.
+    ``advice``: the end of the error's message.
     """
     found, wrong = _read(file, look)
     if found != wanted:
@@ -144,7 +144,7 @@ def compare(file: Path, wanted: int, advice: str = "", look: Look | None = None)
 
 
 def _read(file: Path, look: Look | None) -> tuple[int, str | None]:
-    """The checksum, and what ``look`` says of the first block that has something wrong."""
+    """Returns the checksum, and the first finding of ``look``; None if there is none."""
     buffer, wrong, place = np.empty(BLOCK_BYTES, np.uint8), None, 0
     try:
         with file.open("rb") as stream:
@@ -169,7 +169,7 @@ def _read(file: Path, look: Look | None) -> tuple[int, str | None]:
 
 
 def between(low: int, high: int) -> Look:
-    """Integers from ``low`` to ``high``."""
+    """Makes a check of integers: from ``low`` to ``high``."""
 
     def look(place: int, block: Array) -> str | None:
         if low <= int(block.min(initial=high)) and int(block.max(initial=low)) <= high:
@@ -181,7 +181,7 @@ def between(low: int, high: int) -> Look:
 
 
 def finite(place: int, block: Array) -> str | None:
-    """Numbers that are neither NaN nor infinite."""
+    """Checks that numbers are neither NaN nor infinite."""
     good = np.isfinite(block)
     if good.all():
         return None
@@ -190,7 +190,7 @@ def finite(place: int, block: Array) -> str | None:
 
 
 def rising(low: int, high: int) -> Look:
-    """Integers that never fall, from ``low`` to ``high``."""
+    """Makes a check of integers: from ``low`` to ``high``, and never falling."""
     inside, last = between(low, high), low
 
     def look(place: int, block: Array) -> str | None:
@@ -208,7 +208,8 @@ def rising(low: int, high: int) -> Look:
 
 
 def columns(indptr: Array, width: int) -> Look:
-    """Of a CSR with these row pointers, which rise: columns in 0..width - 1 that do not fall within a row."""
+    """Makes a check of the columns of a CSR with these row pointers: in 0..width - 1, and not falling within a row. The
+    pointers must not fall."""
     inside, last = between(0, width - 1), 0
 
     def look(place: int, block: Array) -> str | None:

@@ -1,8 +1,7 @@
 """Parts of a shard's edges: those of a lane, of one relation, or the pairs to predict.
 
-A shard holds the union of all edges, so that ghosts, routes and schedules are made once, of everything.
-Servers cut it up when they start. Cut edges keep the shard's columns: ghosts that no edge of a part
-mentions are simply not read by it.
+A shard holds the union of all edges, so that ghosts, routes and schedules are made once, for all of them. Servers cut
+it up when they start. Cut edges keep the shard's columns: ghosts without an edge in a part are simply not read there.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from siafu.shards import Edges, EdgeTypes, Shard
 from siafu.sparse import Array, blocks
 from siafu.tasks import Lane
 
-TRAINING = 0  # inductive: the type of edges both of whose ends are training vertices
+TRAINING = 0  # inductive: the type of edges between two training vertices
 #: Links: the types of edges that are scored.
 PAIRS = {Lane.TRAIN: (TRAIN_PAIR, TRAIN_NEGATIVE), Lane.EVAL: (VAL_PAIR, VAL_NEGATIVE, TEST_PAIR, TEST_NEGATIVE)}
-#: Of all edges, the share that must be left out to be worth a second copy of the others.
+#: The least share of edges left out that is worth a second copy of the others.
 LEAST_LEFT_OUT = 0.25
-#: Of all rows, the most that are worth a copy of their constants, to be computed on alone.
+#: The largest share of rows for which a separate computation is worth a copy of their constants.
 MOST_THAT_FEED = 0.5
-_BLOCK_EDGES = 1 << 20  # that are looked at together
+_BLOCK_EDGES = 1 << 20  # edges per block
 
 
 def view(shard: Shard, edge_types: EdgeTypes, lane: Lane) -> Shard:
-    """The sub-graph that a model gathers along in that lane, with its degrees; the shard itself where nothing is cut.
+    """Returns the sub-graph along which a model gathers in a lane, with its degrees; the shard itself if it is whole.
 
-    Links: the message edges, in both lanes. Inductive: training runs among training vertices, evaluation along all
-    edges. Relations are all gathered along: ``typed`` parts them.
+    Links: the message edges, in both lanes. Inductive: edges among training vertices in training, all edges in an
+    evaluation. Relations: all edges; ``typed`` separates them.
     """
     if edge_types == "links":
         return _along(shard, MESSAGE)
@@ -54,14 +53,14 @@ def view(shard: Shard, edge_types: EdgeTypes, lane: Lane) -> Shard:
 
 
 def into_training(shard: Shard, train: Array) -> Shard:
-    """The edges that a gather must pass along whose sums only the loss reads: those into training vertices; or into the
-    vertices that are judged.
+    """Returns the shard with only the edges into vertices that count: the edges needed by a gather whose sums only the
+    loss, or only an evaluation, reads.
 
-    ``train``: bool ``[n + g]``, of inner vertices and of the ghosts that edges lead out to. A direction in which hardly
-    an edge would be left out keeps all of them. Degrees are those of the shard, which is given back where nothing is
-    left out.
+    ``train``: bool ``[n + g]``, whether each inner vertex and each ghost at the end of an out-edge counts. A direction
+    in which few edges would be left out keeps all of them. Degrees are unchanged. Returns the shard itself if nothing
+    is left out.
     """
-    if train.all():  # as where all vertices are judged: looking at every edge takes seconds where there are many
+    if train.all():  # such as if all vertices are judged: reading all edges of a large graph takes seconds
         return shard
     in_edges, out_edges = shard.in_edges, shard.out_edges
     into = _unless_most(
@@ -73,8 +72,9 @@ def into_training(shard: Shard, train: Array) -> Shard:
 
 
 def among(shard: Shard, keep: Array) -> Shard:
-    """The sub-graph of the inner vertices for which ``keep``, bool ``[n]``, says so, with all ghosts and the edges from
-    them: numbered anew, in the same order. Edges have no types then. Features are left out: they may be gigabytes."""
+    """Returns the sub-graph of the inner vertices where ``keep``, bool ``[n]``, is true, with all ghosts and their
+    edges. Vertices are renumbered in the same order. Types of edges are left out, and features, which may be
+    gigabytes."""
     g = max(len(shard.ghosts_in), len(shard.ghosts_out))
     rows = np.flatnonzero(keep)
     number = np.append(np.cumsum(keep) - 1, len(rows) + np.arange(g)).astype(np.int32)  # of a column
@@ -110,23 +110,24 @@ def among(shard: Shard, keep: Array) -> Shard:
 
 
 def share_of_loss(share: float) -> float:
-    """The share of edges that such a gather passes along, where this share of them leads into training vertices."""
+    """Returns the share of edges that a gather of the loss uses, if this share of edges leads into training
+    vertices."""
     return share if share <= 1 - LEAST_LEFT_OUT else 1.0
 
 
 def share_that_feeds(share: float) -> float:
-    """The share of rows that stages before the loss's gather compute on, where it reads this share of them."""
+    """Returns the share of rows that stages before the loss's gather compute on, if that gather reads this share."""
     return share if share <= MOST_THAT_FEED else 1.0
 
 
 def few(which: Array) -> bool:
-    """Whether so few of these rows, bool ``[n]``, are meant that they are held, or computed on, apart from others."""
+    """Whether so few rows are chosen, bool ``[n]``, that holding them apart, and computing on them alone, pays."""
     return len(which) > 0 and share_that_feeds(float(which.mean())) < 1.0
 
 
 def typed(edges: Edges, num_types: int) -> list[Edges]:
-    """The edges of each type, 0 to ``num_types - 1``, as a CSR of its own; ``edges``
-    themselves if they have no types."""
+    """Returns the edges of each type, 0 to ``num_types - 1``, as a CSR of its own; ``edges`` themselves if they have no
+    types."""
     if edges.type is None:
         assert num_types == 1, num_types
         return [edges]
@@ -137,7 +138,7 @@ def typed(edges: Edges, num_types: int) -> list[Edges]:
 
 
 def of_types(edges: Edges, types: Collection[int]) -> Edges:
-    """The edges of these types alone, which keep their types: of a server's in-edges, the pairs ``u -> v`` that it
+    """Returns only the edges of these types, with their types. Of in-edges these are the pairs ``u -> v`` that a server
     scores."""
     kinds = edges.type
     assert kinds is not None
@@ -149,7 +150,7 @@ def of_types(edges: Edges, types: Collection[int]) -> Edges:
 
 
 def _along(shard: Shard, kind: int) -> Shard:
-    """The shard with the edges of this type alone, which have no types then."""
+    """Returns the shard with only the edges of this type, without types."""
     into = _of_type(shard.in_edges, kind)
     return replace(shard, in_edges=into, out_edges=into if shard.undirected else _of_type(shard.out_edges, kind))
 
@@ -164,12 +165,12 @@ def _of_type(edges: Edges, kind: int) -> Edges:
     return _where(edges, keeps, _count(edges, keeps))
 
 
-#: Asked with a range of rows and that of their entries: bool, which of these entries are meant.
+#: (Range of rows, range of their entries) -> bool, whether to keep each of these entries.
 Keeps = Callable[[slice, slice], Array]
 
 
 def _unless_most(edges: Edges, keeps: Keeps) -> Edges:
-    """The entries for which ``keeps`` says so, without their types; all of them where that would leave out too few."""
+    """Returns the entries that ``keeps`` selects, without types; ``edges`` themselves if too few would be left out."""
     total = _count(edges, keeps)
     return edges if share_of_loss(total / max(1, len(edges.indices))) == 1.0 else _where(edges, keeps, total)
 
@@ -179,8 +180,8 @@ def _count(edges: Edges, keeps: Keeps) -> int:
 
 
 def _where(edges: Edges, keeps: Keeps, total: int, *, typed: bool = False) -> Edges:
-    """The ``total`` entries for which ``keeps`` says so; ``typed``: with their types. In blocks, and counted before:
-    positions of all entries would take more than the entries, and so would parts that are joined in the end."""
+    """Returns the ``total`` entries that ``keeps`` selects; ``typed``: with their types. Works in blocks, with the
+    total known: positions of all entries would take more memory than the entries, and so would joining parts."""
     indptr = np.zeros(len(edges.indptr), np.int64)
     whole = (edges.indices, edges.weight, edges.type if typed else None)
     indices, weight, kind = (None if values is None else np.empty(total, values.dtype) for values in whole)
@@ -197,14 +198,14 @@ def _where(edges: Edges, keeps: Keeps, total: int, *, typed: bool = False) -> Ed
 
 
 def _in_blocks(edges: Edges) -> Iterator[tuple[slice, slice]]:
-    """Ranges of rows, and those of their entries."""
+    """Yields (range of rows, range of their entries) of each block."""
     indptr = np.asarray(edges.indptr)
     for start, stop in blocks(indptr, _BLOCK_EDGES):
         yield slice(start, stop), slice(int(indptr[start]), int(indptr[stop]))
 
 
 def _rows_at(edges: Edges, positions: Array) -> Edges:
-    """The entries at these ascending positions, without their types."""
+    """Returns the entries at these ascending positions, without types."""
     weight = None if edges.weight is None else np.asarray(edges.weight)[positions]
     indptr = np.searchsorted(positions, edges.indptr).astype(np.int64)
     return Edges(indptr, np.asarray(edges.indices)[positions], weight)

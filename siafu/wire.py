@@ -1,10 +1,10 @@
-"""Every message on the wire, and the only code that turns one into frames and back. This text is the specification.
+"""Every message on the wire, and the only code that encodes and decodes them. This text is the specification.
 
     frame 0    b"SIAF", version (1 byte), tag (1 byte), run id (8 bytes), number of the message on its link (8 bytes;
-               0: not numbered, siafu.message_numbers), crc32 of all of that and of frame
-               1 (4 bytes); integers little-endian
-    frame 1    UTF-8 JSON object, at most 1 MiB: every field of the message; a tensor stands there as its descriptor;
-               a float may be NaN or Infinity (a loss that diverged)
+               0: not numbered, siafu.message_numbers), crc32 of all of that and of frame 1 (4 bytes); integers
+               little-endian
+    frame 1    UTF-8 JSON object, at most 1 MiB: every field of the message; for a tensor its descriptor; a float may
+               be NaN or Infinity (a loss that diverged)
     frame 2..  one raw little-endian C-order buffer per tensor (three for sparse rows: indptr, indices, data; two for
                rows of edges: indptr, values; a third where edges share values: index), in order
 
@@ -58,28 +58,28 @@ _LANES = tuple(lane.value for lane in Lane)
 Tensor = Array
 Tensors = dict[str, TaskRows]
 LaneName = str  # the value of a Lane
-#: Of an interval's rows: "" (all), "training" (vertices), "feeding" (those that the loss's gather reads), "judged"
-#: (vertices), "feeding judged" (those that the evaluation's last gather reads).
+#: A subset of an interval's rows: "" (all), "training" (vertices), "feeding" (rows that the loss's gather reads),
+#: "judged" (vertices), "feeding judged" (rows that the evaluation's last gather reads).
 Subset = str
-TENSOR, TENSORS, LANE = "Tensor", "Tensors", "LaneName"  # as they stand in annotations
+TENSOR, TENSORS, LANE = "Tensor", "Tensors", "LaneName"  # their names in annotations
 Frame = bytes | bytearray | memoryview
 Checksum = Callable[[Frame], int]
-Buffer = tuple[memoryview, Checksum]  # a frame, and how it is checked
-#: What totals of a ``usage`` begin with that are of one link: bytes of rows to that graph server.
+Buffer = tuple[memoryview, Checksum]  # a frame, and its checksum function
+#: Prefix of totals in a ``usage`` that are of one link: bytes of rows to that graph server.
 BYTES_TO = "bytes_to_"
 
 
-#: Roles that may say a message (``Message.by``).
+#: Roles that may send a message (``Message.by``).
 BY_COORDINATOR = frozenset({"coordinator"})
 BY_SERVERS = BY_COORDINATOR | {"graph_server", "param_server"}
 BY_ANYBODY = BY_SERVERS | {"worker"}
 
 
 class Message:
-    """What every message is; its kinds, each with its own tag, stand below."""
+    """Base class of all messages. Each kind has its own tag."""
 
     tag: ClassVar[int]
-    by: ClassVar[frozenset[str]]  # what comes from another role is dropped (``siafu.sockets``)
+    by: ClassVar[frozenset[str]]  # roles that may send it; from others it is dropped (``siafu.sockets``)
 
 
 MESSAGES: dict[int, type[Message]] = {}  # tag -> class
@@ -96,7 +96,7 @@ else:
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def message(tag: int, by: frozenset[str] = BY_SERVERS) -> Callable[[type[_M]], type[_M]]:
-    """Class decorator: a frozen dataclass that travels under this tag, and that these roles may send."""
+    """Class decorator: makes a frozen dataclass with this tag, which these roles may send."""
 
     def register(cls: type[_M]) -> type[_M]:
         assert tag not in MESSAGES, f"tag {tag} is taken"
@@ -112,7 +112,7 @@ def message(tag: int, by: frozenset[str] = BY_SERVERS) -> Callable[[type[_M]], t
 
 @message(1, BY_ANYBODY)
 class Hello(Message):
-    """First on every link. ``address``: where the sender listens, empty for a worker."""
+    """The first message on every link. ``address``: the sender's mailbox, empty for a worker."""
 
     role: str  # "graph_server", "param_server" or "worker"
     index: int
@@ -122,7 +122,7 @@ class Hello(Message):
 
 @message(2)
 class Welcome(Message):
-    """The answer to a Hello that fits."""
+    """The answer to a Hello with the right config."""
 
     role: str
     index: int
@@ -130,7 +130,7 @@ class Welcome(Message):
 
 @message(3)
 class Refused(Message):
-    """The answer to one that does not; the sender of the Hello gives up."""
+    """The answer to a Hello with another config; the sender of the Hello gives up."""
 
     reason: str
 
@@ -157,7 +157,7 @@ class Failed(Message):
 
 @message(10, BY_COORDINATOR)
 class Roster(Message):
-    """Coordinator to servers: where everyone listens, by index."""
+    """Coordinator to servers: the addresses of all servers' mailboxes, by index."""
 
     graph_servers: tuple[str, ...]
     param_servers: tuple[str, ...]
@@ -165,7 +165,7 @@ class Roster(Message):
 
 @message(11)
 class Ready(Message):
-    """Server to coordinator: every link of mine stands."""
+    """Server to coordinator: all its links stand."""
 
     role: str
     index: int
@@ -173,8 +173,8 @@ class Ready(Message):
 
 @message(12, BY_COORDINATOR)
 class Start(Message):
-    """Coordinator to servers: training may begin with ``epoch``; evaluations up to that
-    after ``judged`` (-1: none) are in."""
+    """Coordinator to servers: training may begin with ``epoch``. ``judged``: the last epoch whose evaluation is done;
+    -1: none."""
 
     epoch: int = 0
     judged: int = -1
@@ -198,12 +198,13 @@ class EvalReport(Message):
 
     server: int
     epoch: int
-    counts: Tensor  # as the metric of what is learnt has it: siafu.metrics
+    counts: Tensor  # the tally of the target's metric: siafu.metrics
 
 
 @message(15, BY_COORDINATOR)
 class Judged(Message):
-    """Coordinator to servers: the evaluation after ``epoch`` is in. ``best``: keep its weights. ``stop``: the last."""
+    """Coordinator to servers: the evaluation after ``epoch`` is done. ``best``: keep its weights. ``stop``: training
+    ends."""
 
     epoch: int
     best: bool
@@ -219,7 +220,7 @@ class GetModel(Message):
 
 @message(17)
 class ModelWeights(Message):
-    """The answer."""
+    """The answer to GetModel."""
 
     which: str
     version: int
@@ -236,7 +237,7 @@ class Stop(Message):
 
 @message(19)
 class Usage(Message):
-    """Graph server to coordinator, now and then: what the progress line shows."""
+    """Graph server to coordinator, regularly, as its heartbeat: numbers for the progress line."""
 
     server: int
     tasks_in_flight: int
@@ -246,7 +247,7 @@ class Usage(Message):
 
 @message(20)
 class Stopped(Message):
-    """A server's last word; ``usage`` as in EpochReport, with everything billed."""
+    """A server's last message; ``usage`` as in EpochReport, with the whole bill."""
 
     role: str
     index: int
@@ -260,12 +261,12 @@ class GetState(Message):
 
 @message(22)
 class ParamState(Message):
-    """All that a parameter server goes on from after ``version`` steps: from it, where the coordinator asked or a
-    checkpoint is due, and to it before ``Start``.
+    """The state from which a parameter server can resume after ``version`` steps. It sends it if the coordinator asks
+    or a checkpoint is due; when a run resumes, the coordinator sends it before ``Start``.
 
-    ``weights``: "VERSION/NAME" of the latest version, the best one and those that are still to be evaluated;
-    ``optimiser``: as ``Optimiser.state``; ``best``: the version judged best, -1: none, where it goes on maybe one to
-    come; ``judged``: the last evaluation that is in, -1: none.
+    ``weights``: "VERSION/NAME" of the latest version, the best one and those still to be evaluated; ``optimiser``:
+    ``Optimiser.state``; ``best``: the version judged best, -1: none; in a resumed run it may be a version still to
+    come; ``judged``: the last epoch whose evaluation is done, -1: none.
     """
 
     server: int
@@ -278,8 +279,8 @@ class ParamState(Message):
 
 @message(23)
 class Skipped(Message):
-    """Parameter server to coordinator: the step of ``epoch`` is left out
-    (``run.on_nan``), for what came from ``where``."""
+    """Parameter server to coordinator: the step of ``epoch`` is left out (``run.on_nan``). ``where``: the source of the
+    values that are not finite."""
 
     server: int
     epoch: int
@@ -291,10 +292,10 @@ class Skipped(Message):
 
 @message(30)
 class GhostMap(Message):
-    """Once per link: which vertices the rows of each interval will be. ``backward``: for gradient rows.
+    """Once per interval, direction and link: the vertices whose rows of an interval will be sent. ``backward``: rows of
+    gradients.
 
-    ``wants_features``: the sender still has to aggregate layer 0, and needs the
-    receiver's features of its ghosts for it.
+    ``wants_features``: the sender has yet to aggregate layer 0, and needs the features of its ghosts from the receiver.
     """
 
     server: int
@@ -302,7 +303,7 @@ class GhostMap(Message):
     interval: int  # global number
     wants_features: bool
     vertices: Tensor  # i8 [n]
-    roles: Tensor  # u1 [n]: what each is for (siafu.graph). Where only vertices that count gather, no others' rows come
+    roles: Tensor  # u1 [n]: roles of the vertices (siafu.graph). Steps of the loss send rows of those that count alone
 
 
 @message(31)
@@ -330,7 +331,7 @@ class ConstantRows(Message):
 
 @message(40, BY_ANYBODY)
 class Pull(Message):
-    """Worker to graph server: I can take ``credits`` more tasks. ``processor``: ``siafu.processor.kind``."""
+    """Worker to graph server: the worker can take ``credits`` more tasks. ``processor``: ``siafu.processor.kind``."""
 
     worker: str
     credits: int
@@ -339,7 +340,7 @@ class Pull(Message):
 
 @dataclass(frozen=True, eq=False)
 class OfTask(Message):
-    """Not sent itself: what all messages about one attempt at a tensor task begin with."""
+    """The first fields of all messages about one attempt at a tensor task. Not sent itself."""
 
     lane: LaneName
     epoch: int
@@ -356,10 +357,10 @@ class OfTask(Message):
 class Task(OfTask):
     """Graph server to worker: part 0 of a tensor task.
 
-    ``constants``: slots whose rows never change. Those that come with a part are to be kept, those that do not come
-    were sent before; a worker that no longer has them says ``RowsMissing``. So it does for each part after the first of
-    a task whose parts come ``on_request``: it has memory for one at a time. ``subset``: which of the
-    interval's rows these are, and those of the result; constants among them are kept apart from those of other rows.
+    ``constants``: slots whose rows never change. Rows that come with a part are to be kept; others were sent before,
+    and a worker that no longer has them sends ``RowsMissing``. If ``on_request``, a worker also sends ``RowsMissing``
+    for each part after the first: it has memory for one at a time. ``subset``: the subset of the interval's rows in
+    the task and its result; constants are kept separately for each subset.
     """
 
     param_server: int
@@ -372,7 +373,7 @@ class Task(OfTask):
 
 @message(42)
 class TaskPart(OfTask):
-    """Graph server to worker: the rows that follow."""
+    """Graph server to worker: the rows of a further part."""
 
     part: int
     rows: Tensors
@@ -380,7 +381,7 @@ class TaskPart(OfTask):
 
 @message(43, BY_ANYBODY)
 class TaskResult(OfTask):
-    """Worker to graph server, last of all: after the parameter server has acknowledged the gradients."""
+    """Worker to graph server: a task's result, sent after the parameter server has acknowledged the gradients."""
 
     worker: str
     loss: float
@@ -398,7 +399,7 @@ class TaskFailed(OfTask):
 
 @message(45, BY_ANYBODY)
 class Bye(Message):
-    """Worker to graph server: I leave (idle, or near my deadline)."""
+    """Worker to graph server: the worker leaves (idle, told to, or near its deadline)."""
 
     worker: str
 
@@ -421,19 +422,19 @@ class RowsMissing(OfTask):
 
 @message(50, BY_ANYBODY)
 class FetchWeights(Message):
-    """Asks for the parameters of layers. The first of (interval, epoch) fixes the version that all later ones get."""
+    """Asks for parameters of layers. The first request of (interval, epoch) fixes the version for all later ones."""
 
     lane: LaneName
     epoch: int
     interval: int
     layers: tuple[int, ...]
     attempt: int
-    have: tuple[int, ...]  # versions that the asker still holds of all these layers
+    have: tuple[int, ...]  # versions that the sender still holds of all these layers
 
 
 @message(51)
 class Weights(Message):
-    """``tensors`` is empty if the asker has ``version`` already."""
+    """The answer to FetchWeights. ``tensors`` is empty if its sender has ``version`` already."""
 
     lane: LaneName
     epoch: int
@@ -465,7 +466,7 @@ class GradientAck(Message):
 
 @message(54)
 class IntervalDone(Message):
-    """Graph server to parameter server: WU of an interval; its stash can go."""
+    """Graph server to parameter server: WU of an interval; its stash can be freed."""
 
     epoch: int
     interval: int
@@ -473,7 +474,8 @@ class IntervalDone(Message):
 
 @message(55)
 class EpochDone(Message):
-    """Graph server to every parameter server: all my intervals are through; ``intervals`` of them were yours."""
+    """Graph server to every parameter server: all its intervals are through the epoch; ``intervals``: the number that
+    used the receiver."""
 
     server: int
     epoch: int
@@ -482,7 +484,7 @@ class EpochDone(Message):
 
 @message(56)
 class PartialSums(Message):
-    """Parameter server to its peers: its share of an epoch's gradient, as complete subtrees of the summation tree."""
+    """Parameter server to its peers: its part of an epoch's gradient, as complete subtrees of the summation tree."""
 
     server: int
     epoch: int
@@ -494,9 +496,9 @@ class PartialSums(Message):
 
 @message(57)
 class WeightsReady(Message):
-    """Parameter server to graph servers: it has stepped; ``version`` optimiser steps are in its latest weights.
+    """Parameter server to graph servers: it has taken a step, and its latest weights have ``version`` steps.
 
-    ``load``: weights that it holds for intervals of other graph servers than the one that is told, now."""
+    ``load``: the stashes that it now holds for intervals of graph servers other than the receiver."""
 
     server: int
     version: int
@@ -504,7 +506,7 @@ class WeightsReady(Message):
 
 
 def by_version(weights: Tensors) -> dict[int, dict[str, TaskRows]]:
-    """``ParamState.weights`` taken apart. Raises RemoteProtocolError for a name that is not VERSION/NAME."""
+    """Splits ``ParamState.weights`` by version. Raises: RemoteProtocolError for a name that is not VERSION/NAME."""
     versions: dict[int, dict[str, TaskRows]] = {}
     for key, W in weights.items():
         version, _, name = key.partition("/")
@@ -518,10 +520,10 @@ def by_version(weights: Tensors) -> dict[int, dict[str, TaskRows]]:
 
 
 def encode(msg: Message, run_id: bytes, checksum: Checksum = zlib.crc32, number: int = 0) -> list[Frame]:
-    """The frames of a message, tensors not copied. ``checksum``: equal to ``zlib.crc32``,
-    maybe faster; ``number``: on its link.
+    """Encodes a message into frames, without copying tensors. ``checksum``: a function equal to ``zlib.crc32``, maybe
+    faster; ``number``: of the message on its link.
 
-    Raises LocalProtocolError for what the protocol does not allow.
+    Raises: LocalProtocolError for a message that the protocol does not allow.
     """
     cls = type(msg)
     if MESSAGES.get(getattr(cls, "tag", -1)) != cls:
@@ -545,9 +547,9 @@ def encode(msg: Message, run_id: bytes, checksum: Checksum = zlib.crc32, number:
 
 
 def decode(frames: Sequence[Frame], run_id: bytes, checksum: Checksum = zlib.crc32) -> Message:
-    """The message in the frames; its tensors are views of them. ``checksum`` as for ``encode``.
+    """Decodes the message in the frames; its tensors are views of them. ``checksum`` as for ``encode``.
 
-    Raises RemoteProtocolError for anything else.
+    Raises: RemoteProtocolError for anything else.
     """
     try:
         return _decode([memoryview(frame) for frame in frames], run_id, checksum)
@@ -558,13 +560,13 @@ def decode(frames: Sequence[Frame], run_id: bytes, checksum: Checksum = zlib.crc
 
 
 def number_of(frames: Sequence[Frame]) -> int:
-    """The number of a message that ``decode`` has taken."""
+    """Returns the number of a message that ``decode`` has accepted."""
     number: int = _LEAD.unpack_from(frames[0])[-1]
     return number
 
 
 def nbytes(msg: Message) -> int:
-    """Bytes of the message's tensors."""
+    """Returns the bytes of the message's tensors."""
     total = 0
     for field in _layout(msg.tag):
         value = getattr(msg, field.name)
@@ -580,7 +582,7 @@ class _Field(NamedTuple):
 
     name: str
     where: str  # for an error message: "Task.epoch"
-    kind: Any  # TENSOR, TENSORS, LANE, or a type; of a tuple that of its items
+    kind: Any  # TENSOR, TENSORS, LANE, or a type; for a tuple the type of its items
     is_tuple: bool
 
 
@@ -634,7 +636,7 @@ def _describe_dense(rows: Rows, buffers: list[Frame], where: str, checksum: Chec
 
 
 def _seal(lead: bytes, text: Frame) -> bytes:
-    """Frame 0."""
+    """Returns frame 0: the lead and the crc32."""
     return lead + _CRC.pack(zlib.crc32(text, zlib.crc32(lead)))
 
 
@@ -748,7 +750,7 @@ def _dense(where: str, descriptor: Any, buffers: Iterator[Buffer]) -> Array:
     size = limited = dtype.itemsize
     for dimension in shape:
         size *= dimension
-        limited *= max(1, dimension)  # no [0, 2**62] either: its reader may allocate by the width alone
+        limited *= max(1, dimension)  # refuses [0, 2**62] too: a reader may allocate by the width alone
         if dimension < 0 or limited > MAX_TENSOR_BYTES or len(shape) > MAX_DIMENSIONS:
             raise RemoteProtocolError(f"{where}: shape {str(shape)[:80]} is not allowed")
     buffer, checksum = next(buffers, (None, zlib.crc32))

@@ -36,7 +36,8 @@ BACKENDS = {
 
 
 def on_device(config: Config) -> Mapping[str, str]:
-    """The backend's row of that name; nothing while ``servers.backend = auto`` is not decided."""
+    """Returns the ``on_device`` operators of the configured backend; none while ``servers.backend = auto`` is not
+    decided."""
     return {} if config.servers.backend == "auto" else BACKENDS[config.servers.backend].on_device
 
 
@@ -57,8 +58,8 @@ class TensorTask(NamedTuple):
 
     @property
     def of_training(self) -> bool:
-        """Whether rows of training vertices alone are worth sending: the task is one with the loss, and that leaves out
-        a good part (docs/adr/0038)."""
+        """Whether to send rows of training vertices alone: the task computes the loss, and this leaves out a good part
+        of its rows (docs/adr/0038)."""
         if "train" not in self.rows:
             return False
         train = np.asarray(self.rows["train"])
@@ -66,7 +67,7 @@ class TensorTask(NamedTuple):
 
     @property
     def subset(self) -> Subset:
-        """Which rows travel."""
+        """The subset of the interval's rows that is sent to a worker."""
         return "training" if self.of_training else self.chosen
 
 
@@ -76,11 +77,11 @@ class Job(Generic[_T]):
 
     ``begin`` is called on the server's thread when a pool thread is free for it, and returns the work: so a job sees
     the state as it is when it starts, not when it was queued. ``then`` is called on the server's thread with the work's
-    value. ``leads_to``: the tensor task that it is followed by, if it is. ``counted_as``: the total of
-    ``graph_server.lambdas.step_times`` that its seconds go to; "" if what it gives says how long it took.
-    ``may_begin``: False while it must wait for a computation that runs; None: it waits for none. ``like``: jobs of the
-    same one take about as long: of one step of one interval, for others have other numbers of edges and of vertices
-    that count.
+    value. ``leads_to``: the tensor task that follows the job, if any. ``counted_as``: the total of
+    ``graph_server.lambdas.step_times`` that its seconds go to; "" if the work's value says how long it took.
+    ``may_begin``: False while the job must wait for a running computation; None: it never waits. ``like``: jobs with
+    the same value take about equally long: those of one step of one interval, since intervals differ in their numbers
+    of edges and of vertices that count.
     """
 
     priority: Priority
@@ -94,7 +95,7 @@ class Job(Generic[_T]):
 
 @dataclass(frozen=True)
 class Compute(Generic[_T]):
-    """Action: run ``work`` now, on a pool thread or, if it is short, on the server's; the rest is its job's."""
+    """Action: run ``work`` now, on a pool thread or, if it is short, on the server's. Other fields: as in ``Job``."""
 
     work: Callable[[], _T]
     then: Callable[[_T], list[Action]]
@@ -111,7 +112,7 @@ class Completed:
 
 @dataclass(frozen=True)
 class Launch:
-    """Action: invoke the Lambda function once; the worker will call itself ``worker``, and ask for so many tasks."""
+    """Action: invoke the Lambda function once, for a worker of this name that will ask for ``credits`` tasks."""
 
     worker: str
     credits: int
@@ -119,7 +120,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Keep:
-    """Action: write these rows of ``run.write``'s slot down; they are of the inner vertices from ``start`` on."""
+    """Action: write these rows of ``run.write``'s slot to the file; they belong to the inner vertices from ``start``
+    on."""
 
     start: int
     rows: Array
@@ -134,44 +136,47 @@ class Invoker(Protocol):
     def invoke(self, worker: str, credits: int) -> None: ...
 
     def leave(self, poll: Callable[[], None]) -> int:
-        """Ends what it invoked. Returns how many invocations go on at a cost that is not known yet; ``poll``: waits
-        shortly for what arrives."""
+        """Ends the invocations. Returns how many go on at a cost that is not known yet. ``poll``: waits briefly for
+        messages and events."""
 
 
 class Backend(Protocol):
-    """Called by ``Partition`` alone, on the server's thread; ``now`` is seconds of a monotonic clock."""
+    """The contract of backends. Only ``Partition`` calls it, on the server's thread; ``now``: seconds of a monotonic
+    clock."""
 
     #: "module:Class" of its ``Invoker``; "": it launches nothing.
     invoker: ClassVar[str]
 
     @classmethod
     def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> Backend:
-        """Of graph server ``index``. ``clock`` gives seconds, for what the server's own threads compute."""
+        """Makes the backend of graph server ``index``. ``clock`` gives seconds; it times what the server's own threads
+        compute."""
 
     def expect(self, task: TaskId, now: float) -> list[Action]:
-        """The step before this tensor task has started: it will be submitted before long, unless the run ends."""
+        """Announces a tensor task: the step before it has started, so it is submitted soon, unless the run ends."""
 
     def submit(self, task: TensorTask, now: float) -> list[Action]: ...
 
     def watch(self, graph_tasks: int, now: float) -> None:
-        """So many graph tasks of the server run or are queued from now on. Called after every event."""
+        """Records the number of graph tasks of the server that run or are queued from now on. Called after every
+        event."""
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
-        """A message of a worker or a parameter server; whatever does not belong to an open task is ignored."""
+        """Handles a message of a worker or a parameter server. Ignores a message that belongs to no open task."""
 
     def tick(self, now: float) -> list[Action]:
-        """Called now and then, for what time alone brings about."""
+        """Handles timeouts. Called every ``graph_server.server.TICK_S``."""
 
     def stop(self) -> None:
-        """The run is over: no task is open any more, nothing is asked for, and what is still said is not an error."""
+        """Ends the run: no task is open any more, nothing is asked for, and late messages are not errors."""
 
     @property
     def in_flight(self) -> int:
-        """Tasks submitted and not completed."""
+        """The number of tasks submitted and not completed."""
 
     @property
     def num_workers(self) -> int:
-        """Environments alive, of a backend that invokes."""
+        """The number of environments alive; 0 for a backend that invokes none."""
 
     @property
     def usage(self) -> dict[str, float]:

@@ -1,9 +1,8 @@
 """Runs tensor tasks in the graph server's own threads: Dorylus' CPU-only variant.
 
-The steps are those of the Lambda worker (``siafu.tensor_task``), driven by the server's loop: an interval's weights are
-asked of the parameter server once an epoch, before its first task takes a thread. Nobody waits for the acknowledgement
-of a gradient: it is on the link that the interval's last word will take, and a link that loses a message ends the
-attempt.
+The steps are those of the Lambda worker (``siafu.tensor_task``), driven by the server's loop. The server asks the
+parameter server for an interval's weights once an epoch. It does not wait for the acknowledgement of a gradient: the
+gradient takes the same link as the interval's final ``IntervalDone``, and a link that loses a message ends the attempt.
 """
 
 from __future__ import annotations
@@ -47,7 +46,8 @@ class CpuBackend:
         parts: int = PARTS,
         staleness: int = 0,
     ):
-        """``parts``: that a task's rows are cut into, at most: as a Lambda gets them, for the sake of the bits."""
+        """``parts``: the most parts that a task's rows are cut into. A Lambda gets the same parts, so results have the
+        same bits."""
         self._parts = parts
         self._worker = TensorWorker(spec, name, clock, ops=ops, all_layers=True, kept_versions=versions_kept(staleness))
         # All mutable state:
@@ -135,7 +135,7 @@ class CpuBackend:
 
 
 def _with_parts(run: Generator[Request, Reply, TaskResult], task: Task, parts: list[Tensors]) -> Run:
-    """``run``, whose questions for rows are answered here."""
+    """Wraps ``run`` and answers its requests for rows; passes its other questions on."""
     reply: Reply = None
     try:
         while True:

@@ -1,15 +1,14 @@
 """Runs graph and tensor tasks on the server's GPU: Dorylus' GPU-only variant. No other file of the servers imports
 torch.
 
-What is there, and what is not:
+The work is divided between device and host:
 
-1. Published rows lie on the device, as do the edges: a row goes there once, when it is published, and its sums come
-   back once (``Linear``). Layer 0's sum of constant features is made once, by the host's kernels, and kept as ever.
-2. Products, layer normalisation, losses and activations with a logarithm or an exponential in them are
-   computed there (``Arithmetic``). Their inputs are copied for each, but for what cannot change,
-   weights and constants, whose copies stay.
-3. The host adds, masks (dropout) and has relu: what takes less time than to copy its operands there and back.
-   Attention, typed edges and pairs have the host's kernels; the products of their models are on the device.
+1. Published rows and edges lie on the device: a row goes there once, when it is published, and its sums come back
+   once (``DeviceLinear``). The host's kernels compute layer 0's sum of constant features once, as with other backends.
+2. The device computes products, layer normalisation, losses, and activations with a logarithm or an exponential
+   (``Arithmetic``). Inputs are copied for each call, except weights and constants, whose copies stay.
+3. The host computes additions, dropout masks and relu: they take less time than copying their operands there and back.
+   Attention, typed edges and pairs use the host's kernels; the products of their models run on the device.
 
 ``servers.device = cpu`` runs the same on torch's CPU kernels: for tests.
 """
@@ -53,7 +52,8 @@ MOST_INT32 = 2**31 - 1
 
 
 def device_of(servers: Servers, index: int) -> torch.device:
-    """Of graph server ``index``. Raises: ConfigError where there is no GPU and none is done without."""
+    """Returns the device of graph server ``index``: GPUs are dealt out in turn. Raises: ConfigError if there is no GPU
+    and ``servers.device`` is not ``cpu``."""
     if servers.device == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
@@ -62,7 +62,7 @@ def device_of(servers: Servers, index: int) -> torch.device:
 
 
 class GpuBackend(CpuBackend):
-    """Tasks come and go as in the cpu backend; what they compute, the device computes."""
+    """Schedules tasks as the cpu backend does, and computes them on the device."""
 
     @classmethod
     def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> GpuBackend:
@@ -77,7 +77,7 @@ class Memory:
     """Host arrays on the device. Copies of arrays that cannot change stay there for as long as these live."""
 
     def __init__(self, device: torch.device, keep_bytes: int | None = None):
-        """``keep_bytes``: of copies that stay; None: ``GPU_KEPT_SHARE`` of what is free."""
+        """``keep_bytes``: the most bytes of copies that stay; None: ``GPU_KEPT_SHARE`` of the free memory."""
         if keep_bytes is None:
             free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 1 << 34
             keep_bytes = int(GPU_KEPT_SHARE * free)
@@ -88,7 +88,7 @@ class Memory:
         self.held = 0  # bytes of them
 
     def put(self, X: Array, dtype: np.dtype[Any] | None = None) -> Tensor:
-        """X there, as numbers of ``dtype``. Not to be changed."""
+        """Returns X on the device, converted to ``dtype``. The tensor must not be changed."""
         base = X.base
         if isinstance(base, np.ndarray) and base.shape == X.shape[::-1] and _same(X, base.T):
             return self.put(base, dtype).T  # a transposed weight is another array each time
@@ -133,7 +133,7 @@ def _torch_type(dtype: np.dtype[Any]) -> torch.dtype:
 
 
 def _home(X: Tensor) -> Array:
-    """A fresh array of a fresh tensor."""
+    """Returns the tensor's values as an array on the host. On the CPU the two share memory."""
     found: Array = X.contiguous().cpu().numpy()
     return found
 
@@ -159,7 +159,7 @@ def _csr(crow: Tensor, column: Tensor, value: Tensor, shape: tuple[int, int]) ->
 
 
 class Arithmetic:
-    """``siafu.models.TensorOps`` on the device: from the host's arrays to the host's arrays."""
+    """``siafu.models.TensorOps`` on the device; arguments and results are arrays of the host."""
 
     def __init__(self, memory: Memory):
         self._memory = memory
@@ -248,8 +248,8 @@ class Arithmetic:
 
 
 class DeviceStore:
-    """``graph_server.buffers.Store`` on the device. Rows that are stored as bfloat16 are
-    rounded to it, and as long as float32."""
+    """``graph_server.buffers.Store`` on the device. Rows with storage bfloat16 are rounded to it, but take the space of
+    float32."""
 
     def __init__(self, num_rows: int, width: int, storage: str, device: torch.device):
         self.storage = storage
@@ -286,7 +286,7 @@ class DeviceStore:
 
 
 class DeviceEdges:
-    """The edges of a Gather, a row of sums for each target, and what sums are multiplied by."""
+    """The edges of a Gather on the device, with the factors of their sums."""
 
     def __init__(self, gather: Gather, dtype: np.dtype[Any], device: torch.device):
         put = Memory(device, keep_bytes=0).put
@@ -300,8 +300,8 @@ class DeviceEdges:
         self._blocks: dict[tuple[int, int, int], Tensor] = {}  # of a run of targets; they share the edges' memory
 
     def __call__(self, start: int, stop: int, X: Tensor, factor: float) -> Array:
-        """Sums of the targets ``start:stop`` over rows X [inner + ghosts, F], as
-        ``Gather`` has them: [stop - start, F]."""
+        """Returns the sums of the targets ``start:stop`` over rows X [inner + ghosts, F], as ``Gather`` defines them,
+        times ``factor``: [stop - start, F]."""
         with _room_on(self._device):
             Z = self._block(start, stop, len(X)) @ X
             if self._add_self:

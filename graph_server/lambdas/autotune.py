@@ -1,27 +1,27 @@
 """Chooses the number of Lambda environments of a graph server: Dorylus' autotuner (OSDI'21, §6). Pure: the time is an
 argument.
 
-What is watched is the graph threads' own task queue. When it stands, tensor tasks come back faster than threads take
-them: environments are paid for that nobody needs. When it runs empty while tensor tasks wait, threads starve for want
-of environments. The number wanted is the smallest at which they hardly do.
+The autotuner watches the graph threads' task queue. If the queue is long, tensor tasks come back faster than threads
+take them, and some environments are paid for but not needed. If it is empty while tensor tasks wait, threads starve for
+lack of environments. The autotuner looks for the smallest number of environments at which threads hardly starve.
 
 Rules:
-1. It starts at ``min(intervals, START)`` and stays between 1 and ``most``.
+1. The number starts at ``min(intervals, START)`` and stays between 1 and ``most``.
 2. It is decided anew after every round: tensor tasks of about one epoch, at least ``ROUND_S``. After a change, and at
-   first, when environments start cold, the queue is given time to settle before it is watched again. So it is after a
-   time in which the service let us have fewer, or most had yet to start (``make_do``, ``start_over``): threads that
-   starve then say nothing of the number wanted. Only if they hardly did with fewer, fewer are enough.
-3. Threads starve while they have nothing to do and tensor tasks wait for an environment, or behind others in one.
-   Where nobody gathers before the last has scattered (``in_layers``), one such task holds all idle threads back;
-   elsewhere one of several holds back few, and the geometric mean of tasks and threads counts. The share of the
-   threads' time decides: more than ``TOO_MUCH`` of it in two rounds running, or ``A_LOT`` in one: more environments,
-   as many as the share says, at most twice as many. Less than ``HARDLY_ANY``: fewer, at least a tenth, and down to
-   those that would be busy if threads always were.
-4. A number at which threads starved is remembered, and so is the least at which they did not: what is
-   tried lies between them, and when they are within ``CLOSE`` of each other nothing changes any more.
-   That is what keeps it from swinging.
-5. What is remembered holds while the work does: it is forgotten if threads starve three rounds running at a number that
-   was enough, or if the ratio of tensor to graph work has fallen by ``FALLEN``.
+   first, when environments start cold, one round passes to let the queue settle. The same holds after a time in which
+   the service granted fewer, or most had yet to start (``make_do``, ``start_over``): threads that starve then say
+   nothing about the number wanted. But if threads hardly starved with fewer environments, fewer are enough.
+3. Threads starve while they are idle and tensor tasks wait for an environment, or behind others in one. If no interval
+   gathers before the last has scattered (``in_layers``), one waiting task holds back all idle threads. Otherwise it
+   holds back few, and the geometric mean of waiting tasks and idle threads counts. The starved share of the threads'
+   time decides. More than ``TOO_MUCH`` in two rounds running, or than ``A_LOT`` in one: more environments, in
+   proportion to the share, at most twice as many. Less than ``HARDLY_ANY``: fewer, by at least a tenth, down to the
+   number that would be busy if threads always were.
+4. The largest number at which threads starved is remembered, and so is the smallest at which they did not. New numbers
+   lie between the two; once they are within ``CLOSE`` of each other nothing changes any more. This prevents
+   oscillation.
+5. Both are forgotten when the work changes: if threads starve three rounds running at a number that was enough, or if
+   the ratio of tensor to graph work has fallen by ``FALLEN``.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Autotuner:
         self._starved = 0.0  # threads
 
     def limit(self, most: int) -> None:
-        """No more than that may be had."""
+        """Lowers the largest number of environments to ``most``."""
         self.most = max(1, min(self.most, most))
         self.wanted = min(self.wanted, self.most)
 
     def watch(self, now: float, graph_tasks: int, tensor_tasks: int, environments: int) -> None:
-        """What is so from now on: graph tasks that run or are queued, tensor tasks that are not
-        answered, environments that have one."""
+        """Records the state from ``now`` on: graph tasks that run or are queued, tensor tasks without an answer,
+        environments that have a task."""
         if self._at is None:
             self._opened = self._at = now
         passed, self._at = now - self._at, now
@@ -79,11 +79,11 @@ class Autotuner:
         self._starved = math.sqrt(self._idle * held_back)
 
     def answered(self) -> None:
-        """A tensor task is done."""
+        """Counts a tensor task that is done."""
         self._answers += 1
 
     def decide(self, now: float) -> bool:
-        """Whether a round is over and has changed ``wanted``. Rules 2 to 5."""
+        """Ends the round if it is due, by rules 2 to 5. Returns whether ``wanted`` has changed."""
         if self._made_do:
             self.start_over(now)
         elapsed, due = now - self._opened, self.round_tasks / (2 if self._settling else 1)
@@ -102,7 +102,8 @@ class Autotuner:
         return self._settling
 
     def make_do(self, granted: int, now: float) -> bool:
-        """Instead of ``decide`` while there may be only so many: whether they are enough. Rule 2."""
+        """Replaces ``decide`` while only ``granted`` environments are allowed (rule 2). Returns whether they are
+        enough, and lowers ``wanted`` to them if so."""
         if not self._made_do:
             self.start_over(now)
             self._made_do = True
@@ -118,7 +119,7 @@ class Autotuner:
         return True
 
     def start_over(self, now: float) -> None:
-        """What was seen does not count."""
+        """Discards the round's measurements, and lets the queue settle anew."""
         self._open_round(now)
         self._settling, self._made_do = True, False
 

@@ -7,24 +7,23 @@ into messages (``graph_server.lambdas.shipping``), what an error means (``graph_
 totals (``graph_server.lambdas.lambda_usage``). ``graph_server.lambdas.invoker`` invokes the function.
 
 Rules:
-1. While more tasks wait than workers are idle or starting, up to ``wanted`` workers are kept at work: an
-   invocation is asked for whenever fewer are. A silent or retired worker (rules 3 and 7 of the dispatcher) is not
-   at work, nor is one that has said Bye or does not start (``graph_server.lambdas.workforce``), but no more than
-   ``2 * wanted`` are ever alive. One is asked for already when a task is expected for which nobody is idle or
-   starting: its cold start hides behind graph work.
-2. A worker whose invocation ended, for whatever reason, is lost: its tasks go to others, and what it still said before
-   is heard, but it is given nothing.
+1. While more tasks wait than workers are idle or starting, up to ``wanted`` workers are kept at work: an invocation is
+   asked for whenever there are fewer. A silent or retired worker (rules 3 and 7 of the dispatcher) is not at work, nor
+   is one that has said Bye or does not start (``graph_server.lambdas.workforce``). At most ``2 * wanted`` are ever
+   alive. An expected task also counts as waiting, so that a worker's cold start overlaps with graph work.
+2. A worker whose invocation ended, for whatever reason, is lost: its tasks go to others. Messages that it sent before
+   are still handled, but it is given nothing.
 3. A cohort of workers of which none came up ends the run (``graph_server.lambdas.workforce``): the function itself is
    broken, and invoking it again only costs money. An invocation that the service or this machine refused is no failed
    start: by its verdict nothing is invoked for a while, fewer are wanted, or the run ends.
-4. A task that raises, or whose result is not of the task's shape, is tried once more, elsewhere if there is anybody
-   else: a second failure is the task's own and ends the run.
-5. When fewer workers are wanted than are at work, the newest are retired: told to leave
-   as soon as they have nothing to do.
-6. What follows when an environment runs out of memory is ``graph_server.lambdas.out_of_memory``'s.
-7. After ``stop`` nobody is given or sent anything, and nothing counts but what invocations are billed.
-8. A worker speaks for itself alone: of its own name, of attempts that it was given, with times that can be. Anything
-   else is RemoteProtocolError, which the server counts and drops (``Hub.forgiving``).
+4. A task that raises, or whose result has the wrong shape, is tried once more, on another worker if there is one. A
+   second failure is the task's own fault and ends the run.
+5. When fewer workers are wanted than are at work, the newest are retired: told to leave as soon as they have nothing
+   to do.
+6. ``graph_server.lambdas.out_of_memory`` decides what follows when an environment runs out of memory.
+7. After ``stop`` no worker is given or sent anything, and only the bills of invocations still count.
+8. A worker's message must carry the worker's own name, attempts that it was given, and possible times. Anything else
+   is a RemoteProtocolError, which the server counts and drops (``Hub.forgiving``).
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ from siafu.wire import Bye, Leave, Message, Pull, RowsMissing, TaskFailed, TaskR
 
 logger = logging.getLogger(__name__)
 
-#: Of one task: as long as an invocation may last.
+#: The longest time to compute one task: an invocation may not last longer.
 MOST_COMPUTE_S = 900.0
 
 
@@ -92,8 +91,8 @@ class LambdaBackend:
         *,
         intervals: int = 0,
     ):
-        """``count``: environments wanted at most; ``tuner``: says how many, else it is always so many; ``name``: what
-        the names of its workers begin with."""
+        """``count``: the most environments wanted; ``tuner``: chooses the number, without one it is always ``count``;
+        ``name``: prefix of its workers' names."""
         self.config, self.model, self.intervals = config, model, intervals
         # All mutable state:
         self._workforce = Workforce(name, count, tuner, rng or random.Random(0))  # noqa: S311 (of pauses)
@@ -107,8 +106,8 @@ class LambdaBackend:
         self._lambda_usage = LambdaUsage(config.memory_mb)
         self._open: dict[TaskId, _Open] = {}
         self._expected: set[TaskId] = set()
-        self._said: set[str] = set()  # verdicts, each of which is worth one warning
-        self._processors: set[str] = set()  # kinds that workers have told
+        self._said: set[str] = set()  # verdicts that were logged as a warning: each only once
+        self._processors: set[str] = set()  # kinds that workers have reported
         self._stopped = False
 
     @classmethod
@@ -154,7 +153,7 @@ class LambdaBackend:
         match message:
             case Pull() if message.worker in self._workforce:
                 return self._pulled(message, now)
-            case Pull():  # its invocation has ended for us, by a lost connection perhaps: it need not wait to be idle
+            case Pull():  # we lost its invocation, perhaps with a connection: it need not wait for its idle timeout
                 return [Send(sender, Leave())]
             case TaskResult() if (fault := self._fault(message)) is not None:
                 logger.warning("%s of worker %s: %s", message.id, message.worker, fault)
@@ -171,7 +170,7 @@ class LambdaBackend:
         return []
 
     def _check(self, sender: Address, message: Message) -> None:
-        """Rule 8. A loss may be NaN or infinity: it diverged, and ``run.on_nan`` says what follows."""
+        """Checks a message by rule 8. A loss may be NaN or infinity: training diverged, and ``run.on_nan`` decides."""
         if not isinstance(message, Pull | TaskResult | TaskFailed | RowsMissing | Bye):
             return
         what = f"{type(message).__name__} of {sender}"
@@ -197,7 +196,7 @@ class LambdaBackend:
         return actions + self._retire(now)
 
     def _hold(self, now: float) -> list[Assign]:
-        """How many tasks a worker holds from now on."""
+        """Updates the number of tasks that a worker holds at once, and returns the tasks to give out because of it."""
         if self.config.prefetch or self._shortage.on:
             return []
         share = -(-self.intervals // self._workforce.best)
@@ -241,15 +240,15 @@ class LambdaBackend:
 
     @property
     def max_environments(self) -> int:
-        """That may be alive at a time."""
+        """The most environments that may be alive at a time."""
         return self._workforce.most_alive
 
     def limit(self, environments: int) -> None:
-        """The launcher can have no more than that at a time."""
+        """Limits the environments alive at a time to what the launcher can have."""
         self._workforce.limit(environments)
 
     def ended(self, invocation: Invocation, now: float) -> list[Action]:
-        """An invocation is over: billed, and its worker gone."""
+        """Handles the end of an invocation: counts its bill, and gives its worker's tasks to others."""
         worker, verdict = invocation.request_id, judge(invocation.error, invocation.reason)
         state = self._workforce.ended(worker, now, ran=verdict.next is Next.GO_ON)
         self._shipping.gone(worker)
@@ -273,8 +272,8 @@ class LambdaBackend:
         return actions + self._send(self._dispatcher.lost(worker, now, excused=True), now)
 
     def _ran_out(self, worker: str, *, is_new: bool, now: float) -> list[Action]:
-        """Of memory. ``is_new``: its worker was none of those that rule 1 of
-        ``graph_server.lambdas.out_of_memory`` has retired."""
+        """Handles a worker's death from lack of memory. ``is_new``: the worker was not retired, in particular not by
+        rule 1 of ``graph_server.lambdas.out_of_memory``."""
         attempts = {
             task: attempt for task, attempt in self._dispatcher.attempts_of(worker).items() if task in self._open
         }
@@ -303,7 +302,7 @@ class LambdaBackend:
         return []
 
     def _check_starts(self, invocation: Invocation) -> None:
-        """Rule 3."""
+        """Raises WorkerError by rule 3 if a whole cohort failed to start."""
         if failed := self._workforce.hopeless():
             raise WorkerError(
                 f"{failed} invocations of {self.config.handler} in a row ended before they took a task: "
@@ -311,7 +310,8 @@ class LambdaBackend:
             )
 
     def _pause(self, verdict: Verdict, asked_at: float, now: float) -> None:
-        """Rule 3, for what the service said. WorkerError once it has said so for too long."""
+        """Pauses invocations after a refusal, by rule 3. Raises: WorkerError once all were refused for
+        ``lambda.refused_s``."""
         pause_s = self._workforce.refused(asked_at, now, shrink=verdict.next is Next.SHRINK)
         if pause_s is not None:
             level = logging.DEBUG if verdict.why in self._said else logging.WARNING
@@ -350,7 +350,7 @@ class LambdaBackend:
         return actions + self._dismiss(message.worker, now)
 
     def _fault(self, result: TaskResult) -> str | None:
-        """What is wrong with the rows of an open task's result."""
+        """Returns what is wrong with the rows of an open task's result; None if nothing is, or the task is not open."""
         if (opened := self._open.get(result.id)) is None:
             return None
         task = opened.task
@@ -366,7 +366,7 @@ class LambdaBackend:
         return None if found == expected else f"the result is {found}, must be {expected}"
 
     def _failed(self, message: TaskFailed | TaskResult, why: str, now: float) -> list[Action]:
-        """Rule 4."""
+        """Handles a failed attempt by rule 4."""
         task_id = message.id
         if (opened := self._open.get(task_id)) is not None:
             self._lambda_usage.failed(message.attempt not in opened.failed)
@@ -383,8 +383,8 @@ class LambdaBackend:
         return actions + self._launches(now)
 
     def _resend(self, sender: Address, message: RowsMissing) -> list[Action]:
-        """A worker has had to let go of what it was sent: the part again, whole. One that waits for rows of a task that
-        somebody else has done meanwhile would wait in vain, and may go."""
+        """Sends a part again, whole, to a worker that had to drop rows kept from earlier. If the task is done
+        meanwhile, the worker would wait in vain, and is told to leave."""
         task = opened.task if (opened := self._open.get(message.id)) is not None else None
         again = self._shipping.again(task, message) if task is not None and message.worker in self._workforce else None
         self._lambda_usage.ignored(again is None)
@@ -396,8 +396,8 @@ class LambdaBackend:
     # --- workers ----------------------------------------------------------------------------------------------------
 
     def _launches(self, now: float, *, early: bool = False) -> list[Action]:
-        """Rule 1. ``early``: also for tasks that are expected; else a long wait for one would be one invocation after
-        the other that leaves because it is idle."""
+        """Returns the invocations to ask for by rule 1. ``early``: counts expected tasks too. If they always counted,
+        workers invoked during a long wait would idle, leave, and be replaced again and again."""
         dispatcher, queued = self._dispatcher, self._dispatcher.num_queued
         demand = queued + len(self._expected) - dispatcher.num_idle - self._workforce.num_starting
         names = self._workforce.ask(demand if early else min(demand, queued), dispatcher.num_silent, now)
@@ -406,11 +406,11 @@ class LambdaBackend:
 
     @property
     def _credits(self) -> int:
-        """Tasks that a worker asks for as it comes."""
+        """The number of tasks that a worker asks for when it starts."""
         return self.config.prefetch or MOST_PREFETCH
 
     def _retire(self, now: float) -> list[Action]:
-        """Rule 5."""
+        """Retires surplus workers by rule 5."""
         surplus = self._workforce.surplus(self._dispatcher.num_silent, now)
         actions: list[Action] = []
         for name in self._workforce.newest() if surplus else []:
@@ -420,7 +420,8 @@ class LambdaBackend:
         return actions
 
     def _retired(self, name: str, now: float) -> list[Action] | None:
-        """It gets nothing new, and leaves once it has nothing to do. None: it would get nothing new anyhow."""
+        """Retires a worker: it gets no new tasks, and leaves once it has none. None if it is silent, retired or unknown
+        already."""
         if not self._dispatcher.retire(name):
             return None
         self._workforce.retire(name)
@@ -433,7 +434,7 @@ class LambdaBackend:
 
 
 def _of_all(task: TensorTask, result: TaskResult) -> TaskResult:
-    """The result for all rows of the interval, whichever were sent."""
+    """Returns the result for all rows of the interval, if only those of training vertices were sent."""
     if not task.of_training:
         return result
     rows: Tensors = {**among_all(result.rows, np.asarray(task.rows["train"]))}
@@ -442,13 +443,13 @@ def _of_all(task: TensorTask, result: TaskResult) -> TaskResult:
 
 def _kind(rows: TaskRows) -> str:
     if isinstance(rows, EdgeRows):
-        shared = "" if rows.index is None else "shared "  # a result has a value for each edge
+        shared = "" if rows.index is None else "shared "  # a valid result has a value for each edge
         return f"{shared}{rows.dtype} {rows.num_edges} edges {list(rows.shape)}"
     return f"{'sparse ' if isinstance(rows, SparseRows) else ''}{rows.dtype} {list(rows.shape)}"
 
 
 def _outcome(invocation: Invocation) -> str:
-    """How it ended, in one line."""
+    """Returns one line on how an invocation ended."""
     if invocation.error is None:
         return "the handler returned without an error"
     try:

@@ -1,20 +1,20 @@
 """Gives tensor tasks to workers, and decides when a task is given out again. Pure: the time is an argument.
 
 Rules:
-1. Tasks wait in order of priority; a worker is given no more than it asked for (credits), and holds no more
-   than ``max_held``; of several, the least busy. With affinity a task goes to the worker that had its
-   interval last (its home, which still holds what does not change), and waits while that one is at work,
-   unless another has nothing to do at all. A home at work does not take it ahead either, if a worker with nothing to
-   do is home to fewer intervals, by two at least: else the first worker that started would stay everybody's home.
-2. The first result of a task wins. A later one, or one of a task that nobody waits
-   for, is a duplicate: counted, ignored.
-3. A task that is not answered in the time that ``graph_server.lambdas.task_timeouts`` allows it is given to another
-   worker as well; the silent one gets nothing new until it speaks.
+1. Tasks wait in order of priority. A worker is given no more than it asked for (credits), and holds no more than
+   ``max_held``; of several workers, the least busy is given the task. With affinity a task goes to its home: the worker
+   that had its interval last, and still holds the interval's constants. It waits while its home is at work, unless
+   another worker is idle. A home at work takes no task ahead if an idle worker is home to at least two intervals fewer:
+   otherwise the first worker that started would remain the home of all intervals.
+2. The first result of a task wins. A later one, or one of a task that is not open, is a duplicate: counted, ignored.
+3. A task that is not answered in the time that ``graph_server.lambdas.task_timeouts`` allows is given to another worker
+   as well; the silent worker gets nothing new until it sends a message.
 4. A worker that leaves or dies gives its unanswered tasks back at once.
 5. A task given out more than ``1 + relaunches`` times ends the run: WorkerTimeout.
-6. A task that was given out before goes to a worker that has not tried it. It waits while all of those are at work;
-   only when every worker that speaks has tried it may it go back to one: the worker, not the task, may be at fault.
-7. A worker that is retired gets nothing new and is nobody's home; it is done with what it holds.
+6. A task that was given out before goes to a worker that has not tried it, and waits while all of those are at work.
+   It goes back to a worker only when every worker that is not silent has tried it: the worker, not the task, may be at
+   fault.
+7. A retired worker gets nothing new and is home to no interval; it finishes the tasks that it holds.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class _Open:
     """A task without a result."""
 
     priority: Priority
-    kind: Likeness  # for its time
+    kind: Likeness  # decides its time limit
     given: list[str] = field(default_factory=list)  # the worker of each attempt
-    excused: int = 0  # of those
+    excused: int = 0  # attempts that rule 5 does not count
     holders: set[str] = field(default_factory=set)  # workers that may still answer
     due: float = 0.0  # when the latest attempt times out
     queued: bool = True
@@ -56,7 +56,7 @@ class _Open:
 
     @property
     def tried(self) -> set[str]:
-        """Workers that it was given to."""
+        """The workers that the task was given to."""
         return set(self.given)
 
 
@@ -75,11 +75,11 @@ class _Worker:
     holds: dict[TaskId, _Held] = field(default_factory=dict)
     silent: bool = False
     retired: bool = False
-    busy: bool = False  # it speaks, and has a task
+    busy: bool = False  # it is not silent, and has a task
 
     @property
     def gone_quiet(self) -> bool:
-        """Whether it may be given nothing new: rules 3 and 7."""
+        """Whether the worker gets nothing new: rules 3 and 7."""
         return self.silent or self.retired
 
 
@@ -88,17 +88,17 @@ class Dispatcher:
         self.timing, self.relaunches, self.affinity = timing, relaunches, affinity
         # All mutable state:
         self._open: dict[TaskId, _Open] = {}
-        self._new = Tasks()  # those that nobody has tried yet
-        self._again: dict[TaskId, Entry] = {}  # those that are to be given out once more: few
+        self._new = Tasks()  # tasks that were not given out yet
+        self._again: dict[TaskId, Entry] = {}  # tasks to give out once more: few
         self._sequence = 0
         self._workers: dict[str, _Worker] = {}
         self._free = FreeWorkers()  # with credits, neither silent nor retired
         self._home: dict[int, str] = {}  # interval -> the worker that had it last
         self._num_homed = Counter[str]()  # worker -> intervals whose home it is
-        self._homes: set[str] = set()  # workers that were ever one
-        self._called: set[str] = set()  # workers that may be free for tasks filed under them: those to look at next
+        self._homes: set[str] = set()  # workers that were ever a home
+        self._called: set[str] = set()  # workers that may be free for tasks filed under them: looked at next
         self.max_held: float = math.inf
-        self.num_silent = 0  # workers that rule 3 has given up on for now
+        self.num_silent = 0  # workers silent by rule 3
         self.num_busy = 0  # workers that have a task, and are not silent
         self.num_relaunches = 0
         self.num_duplicates = 0
@@ -109,25 +109,24 @@ class Dispatcher:
 
     @property
     def num_queued(self) -> int:
-        """Tasks that wait for a worker."""
+        """The number of tasks that wait for a worker."""
         return len(self._new) + len(self._again)
 
     @property
     def num_idle(self) -> int:
-        """Workers with nothing to do, that may be given a task."""
+        """The number of workers that have no task and may be given one."""
         return self._free.num_idle
 
     def has_tasks(self, worker: str) -> bool:
         return worker in self._workers and bool(self._workers[worker].holds)
 
     def attempts_of(self, worker: str) -> dict[TaskId, int]:
-        """The tasks that it holds, in their order: which attempt of each."""
+        """Returns the tasks that the worker holds, in their order, each with its attempt."""
         holds = self._workers[worker].holds if worker in self._workers else {}
         return {task: holds[task].attempt for task in sorted(holds)}
 
     def gave(self, task: TaskId, worker: str, attempt: int) -> bool:
-        """Whether this attempt of an open task was that worker's. True for a task that
-        nobody waits for any more: rule 2."""
+        """Whether this attempt of an open task was given to that worker. True for a task that is not open: rule 2."""
         state = self._open.get(task)
         return state is None or (0 <= attempt < len(state.given) and state.given[attempt] == worker)
 
@@ -138,18 +137,18 @@ class Dispatcher:
         return self._assign(now)
 
     def pull(self, worker: str, credits: int, now: float) -> list[Assign]:
-        """A worker is ready for ``credits`` more tasks."""
+        """Records that a worker is ready for ``credits`` more tasks."""
         state = self._workers.get(worker)
         if state is None:
             state = self._workers[worker] = _Worker()
             if worker in self._homes:
-                self._refile(self._new.of(""))  # its own among them
+                self._refile(self._new.of(""))  # tasks of its intervals are among them
         state.credits += credits
         self._spoke(worker)
         return self._assign(now)
 
     def result(self, task: TaskId, worker: str, attempt: int, now: float) -> tuple[bool, list[Assign]]:
-        """(whether this is the task's first result, what to send out now)."""
+        """Takes a result. Returns (whether it is the task's first, tasks to send out now)."""
         self._answered(task, worker, attempt, now, timed=True)
         closed = self._open.pop(task, None)
         self.num_duplicates += closed is None
@@ -158,13 +157,14 @@ class Dispatcher:
         return closed is not None, self._assign(now)
 
     def failed(self, task: TaskId, worker: str, attempt: int, now: float) -> list[Assign]:
-        """The worker could not do it (rule 4 for one task)."""
+        """Takes back one task that the worker could not do (rule 4)."""
         if self._answered(task, worker, attempt, now):
             self._give_back(task, worker)
         return self._assign(now)
 
     def lost(self, worker: str, now: float, *, excused: bool = False) -> list[Assign]:
-        """The worker has left or died. ``excused``: of what somebody else bounds; rule 5 does not count it."""
+        """Removes a worker that has left or died (rule 4). ``excused``: rule 5 does not count these attempts, because
+        the caller limits this cause itself."""
         state = self._workers.pop(worker, None)
         if state is not None:
             self.num_silent -= state.silent
@@ -178,7 +178,7 @@ class Dispatcher:
         return self._assign(now)
 
     def tick(self, now: float) -> list[Assign]:
-        """Rule 3."""
+        """Gives tasks that have timed out to other workers (rule 3)."""
         for task, state in self._open.items():
             if not state.queued and now >= state.due:
                 for worker in state.holders:
@@ -187,7 +187,7 @@ class Dispatcher:
         return self._assign(now)
 
     def retire(self, worker: str) -> bool:
-        """Rule 7; False if it is silent or not there, and so needs none of it."""
+        """Retires the worker (rule 7). False if it is silent, retired or gone already."""
         state = self._workers.get(worker)
         if state is None or state.gone_quiet:
             return False
@@ -197,18 +197,18 @@ class Dispatcher:
         return True
 
     def hold_at_most(self, number: float, now: float) -> list[Assign]:
-        """Each worker, of rule 1."""
+        """Limits the tasks that each worker holds (rule 1), and returns the tasks to give out because of it."""
         self.restrain(number)
         return self._assign(now)
 
     def restrain(self, number: float) -> None:
-        """As ``hold_at_most``, from what is given out next on."""
+        """Limits the tasks that each worker holds, as ``hold_at_most`` does, but gives nothing out now."""
         self.max_held = number
         for worker in self._workers:
             self._note(worker)
 
     def forget(self) -> None:
-        """No task is waited for any more; workers keep what they hold, and it comes back to nobody."""
+        """Forgets all tasks. Workers still count as holding theirs, but the tasks are not given out again."""
         self._open.clear()
         self._new.clear()
         self._again.clear()
@@ -216,7 +216,7 @@ class Dispatcher:
     # --- workers ------------------------------------------------------------------------------------------------------
 
     def _answered(self, task: TaskId, worker: str, attempt: int, now: float, *, timed: bool = False) -> bool:
-        """The worker has spoken; whether it held that attempt, which it no longer does."""
+        """Records an answer of the worker, and takes the attempt from it. Returns whether it held that attempt."""
         state = self._workers.get(worker)
         if state is None:
             return False
@@ -235,7 +235,7 @@ class Dispatcher:
         if state.silent:
             state.silent = False
             self.num_silent -= 1
-            self._refile(self._new.of(""))  # its own among them
+            self._refile(self._new.of(""))  # tasks of its intervals are among them
         self._note(worker)
 
     def _hush(self, worker: str) -> None:
@@ -247,7 +247,7 @@ class Dispatcher:
         self._note(worker)
 
     def _note(self, worker: str) -> None:
-        """Its credits, its tasks or its silence have changed."""
+        """Updates counters and the queue of free workers after a change of the worker's state."""
         state = self._workers[worker]
         busy = bool(state.holds) and not state.silent
         self.num_busy += busy - state.busy
@@ -259,12 +259,12 @@ class Dispatcher:
             self._free.drop(worker)
 
     def _refile(self, tasks: list[TaskId]) -> None:
-        """They go where they belong now."""
+        """Files these new tasks again, under their current homes."""
         for task in tasks:
             self._new.move(task, self._waits_for(task))
 
     def _waits_for(self, task: TaskId) -> str:
-        """The worker that a new task should go to, if it speaks: its home."""
+        """Returns the home of a new task; "" if it has none, or its home is silent, retired or gone."""
         home = self._home.get(task.interval, "")
         if home not in self._workers or self._workers[home].gone_quiet:
             return ""
@@ -302,7 +302,7 @@ class Dispatcher:
     # --- who gets what ------------------------------------------------------------------------------------------------
 
     def _assign(self, now: float) -> list[Assign]:
-        """Rules 1 and 6: of the tasks that somebody may have now the first, until there is none."""
+        """Gives out tasks by rules 1 and 6: the first that a free worker may have, until there is none."""
         assigned: list[Assign] = []
         while self.num_queued and (least := self._free.least_busy()) is not None:
             choices = [*self._first_new(*least), *self._first_again()]
@@ -313,8 +313,8 @@ class Dispatcher:
         return assigned
 
     def _first_new(self, load: int, least: str) -> list[tuple[Entry, str]]:
-        """Of the new tasks those that may be next, each with its worker: the first of every home that is free, the
-        first that has none, and if the least busy worker has nothing to do, the first of all."""
+        """Returns the new tasks that may be next, each with its worker: the first of every free home, the first without
+        a home, and the first of all if the least busy worker is idle. ``load``: the tasks of ``least``, that worker."""
         choices = []
         for home in list(self._called):
             entry = self._new.first(home) if home in self._free else None
@@ -332,14 +332,14 @@ class Dispatcher:
         return choices
 
     def _first_again(self) -> list[tuple[Entry, str]]:
-        """The first of the tasks given out before that had better not wait."""
+        """Returns the first task to give out again that some free worker may have now, if any."""
         for entry in sorted(self._again.values()):
             if (name := self._choose(entry[2])) is not None:
                 return [(entry, name)]
         return []
 
     def _choose(self, task: TaskId) -> str | None:
-        """The worker for a task that was given out before; None if it waits."""
+        """Returns the worker for a task that was given out before; None if the task waits."""
         state, free = self._open[task], self._free.names
         fresh = free - state.tried
         if not fresh:
@@ -355,7 +355,7 @@ class Dispatcher:
         return min(names, key=lambda name: (len(self._workers[name].holds), name))
 
     def _untried_at_work(self, state: _Open) -> bool:
-        """Whether somebody new to the task will be free or be found silent: then what it holds can time out."""
+        """Whether a worker that has not tried the task holds tasks that can time out: it will become free or silent."""
         timed = {task for task, other in self._open.items() if not other.queued}
         return any(
             name not in state.tried and not worker.gone_quiet and not timed.isdisjoint(worker.holds)
@@ -366,7 +366,7 @@ class Dispatcher:
         state, worker = self._open[task], self._workers[name]
         self._unqueue(task)
         assign = Assign(name, task, state.attempts)
-        worker.credits -= task not in worker.holds  # else it lost the earlier attempt
+        worker.credits -= task not in worker.holds  # if it holds the task, it lost the earlier attempt
         worker.holds[task] = _Held(state.attempts, state.kind, now)
         state.due = now + self.timing.limit_s(state.kind, state.attempts)
         state.given.append(name)

@@ -5,13 +5,12 @@ guide, "Lambda quotas" and "Understanding retry behavior". A test holds the tabl
 errors in botocore's model of the service.
 
 Rules:
-1. Whatever became of it, the invocation is over and its worker is gone: that is not said again here.
-2. A function that failed is invoked again as needed (GO_ON): what dies once may live the next time, and what cannot
-   even start is noticed by the backend, which counts invocations that end before they take a task.
-3. A refusal is no failure of the function: it is waited out (BACK_OFF), answered by wanting less (SHRINK), or, where
-   waiting cannot help, the end of the run (FAIL).
-4. A code that is not in the table is judged by the HTTP status that came with it,
-   which the launcher gives in its place.
+1. Whatever the error, the invocation is over and its worker is gone.
+2. A function that failed is invoked again as needed (GO_ON), since the next invocation may succeed. The backend counts
+   invocations that end before they take a task, and so notices a function that cannot start.
+3. A refusal is no failure of the function: invocations pause (BACK_OFF), fewer environments are wanted (SHRINK), or,
+   where waiting cannot help, the run ends (FAIL).
+4. For a code that is not in the table the launcher gives the HTTP status instead, and the status decides.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from siafu.aws_identity import ADVICE
 
 
 class Next(Enum):
-    """What to do now."""
+    """The action that follows an invocation's end."""
 
-    GO_ON = "go on"  # it ended well, or its worker died: its tasks are given to others, a new one is invoked as needed
+    GO_ON = "go on"  # it ended well, or its worker died: its tasks go to others, a new worker is invoked as needed
     BACK_OFF = "back off"  # the service is busy or not ready: invoke nothing for a while, longer each time
-    SHRINK = "shrink"  # we have as many as we may have: want fewer, and back off
-    FAIL = "fail"  # it will be so again: end the run
+    SHRINK = "shrink"  # we have as many environments as we may have: want fewer, and back off
+    FAIL = "fail"  # the same error would follow again: end the run
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ REFUSALS: dict[str, tuple[Next, str]] = {
     ),
 }
 
-#: Lambda's own names for how a function failed -> why. All others of these families are its own errors: rule 2.
+#: Lambda's names for failures of a function -> why. Other names of these families are failures too: rule 2.
 FAILURES = {
     "Unhandled": "the function raised an error: see its log",
     "Handled": "the function reported an error: see its log",
@@ -158,7 +157,7 @@ FAMILIES = ("Runtime.", "Sandbox.", "Function.", "Extension.")
 
 
 def judge(error: str | None, reason: str = "") -> Verdict:
-    """Of ``Invocation.error`` and ``Invocation.reason``."""
+    """Returns the verdict on ``Invocation.error`` and ``Invocation.reason``."""
     if error is None:
         return Verdict(Next.GO_ON, "done")
     what, why = _look_up(error, reason)
@@ -166,8 +165,7 @@ def judge(error: str | None, reason: str = "") -> Verdict:
 
 
 def is_known(code: str) -> bool:
-    """Whether the table has this code of a refusal; the launcher gives the HTTP status
-    instead of one that it has not."""
+    """Whether the table has this code of a refusal. If not, the launcher gives the HTTP status instead."""
     return code in REFUSALS
 
 
@@ -182,7 +180,7 @@ def _look_up(error: str, reason: str) -> tuple[Next, str]:
 
 
 def _by_status(error: str) -> tuple[Next, str]:
-    """Rule 4. What is not even a status is waited out: a run that gets nothing done ends by itself."""
+    """Judges an HTTP status by rule 4. Backs off for anything else: a run that gets nothing done ends by itself."""
     if error == "429":
         return Next.BACK_OFF, "throttled"
     if error in ("408", "409", "425"):

@@ -20,7 +20,7 @@ from siafu.models import ModelSpec
 from siafu.sockets import public_key
 from siafu.wire import Leave
 
-#: How long workers may take to leave by themselves before their environments are stopped.
+#: The time that workers get to leave by themselves before their environments are stopped.
 LEAVE_S = 2.0
 
 
@@ -33,11 +33,11 @@ class Invoker:
         hand_over: Callable[[Callable[[], list[Action]]], None],
         stack: ExitStack,
     ):
-        """``hand_over``: calls what it is given on the server's thread, and carries out the actions."""
+        """``hand_over``: calls its argument on the server's thread, and carries out the actions that it returns."""
         self.backend, self.hub, self.roster = backend, joined.hub, joined.roster
         self.config, self.index, self.spec = joined.config, joined.index, spec
         ring = self.hub.ring
-        self._workers_keys = (  # they travel in invocations, and nowhere else
+        self._workers_keys = (  # sent in invocations, and nowhere else
             None if ring is None else ring.for_workers(self.hub.me, self.config.servers.param_servers, public_key)
         )
         self._running = 0  # invocations
@@ -51,7 +51,7 @@ class Invoker:
         backend.limit(self._launcher.limit)
 
     def invoke(self, worker: str, credits: int) -> None:
-        """Once, for a worker of that name, which will ask for so many tasks."""
+        """Invokes the function once, for a worker of that name, which will ask for ``credits`` tasks."""
         lambdas = self.config.lambdas
         assignment = Assignment(
             worker=worker,
@@ -74,8 +74,8 @@ class Invoker:
         self._launcher.invoke(assignment.to_event(), worker)
 
     def leave(self, poll: Callable[[], None]) -> int:
-        """Lets workers go by themselves, so that what they cost is known. Returns how many invocations a service goes
-        on with at a cost that it alone will know. ``poll``: waits shortly for what arrives or is handed over."""
+        """Lets workers leave by themselves, so that their cost is known. Returns the number of invocations that still
+        run at the service, which alone will know their cost. ``poll``: waits briefly for messages and events."""
         self.backend.stop()
         for name in self.backend.workers:
             self.hub.send(worker_address(name), Leave())
@@ -91,6 +91,6 @@ class Invoker:
         return self.backend.ended(invocation, time.monotonic())
 
     def _as_called_back(self, endpoint: str) -> str:
-        """The endpoint as a function can reach it: in a container, this machine has another name."""
+        """Returns the endpoint as a function can reach it: in a container, this machine has another name."""
         host = self.config.lambdas.callback_host
         return f"tcp://{host}:{endpoint.rpartition(':')[2]}" if host else endpoint

@@ -7,7 +7,7 @@ from siafu.wire import TaskResult
 
 
 class LambdaUsage:
-    """Totals of one graph server's invocations. ``memory_mb``: of an environment."""
+    """The totals of one graph server's invocations. ``memory_mb``: of an environment."""
 
     def __init__(self, memory_mb: int):
         self.memory_mb = memory_mb
@@ -34,7 +34,8 @@ class LambdaUsage:
         self._totals["invocations"] += number
 
     def ended(self, invocation: Invocation, *, refused: bool) -> None:
-        """A refused invocation is no request that is paid for: it is counted by what the service gave as its reason."""
+        """Counts an invocation that ended. A refused one is not a paid request: it is counted by the service's reason
+        instead."""
         self._totals["billed_ms"] += invocation.billed_ms
         if invocation.init_ms:
             self._totals["init_ms"] += invocation.init_ms
@@ -65,5 +66,5 @@ class LambdaUsage:
 
 
 def _word(text: str) -> str:
-    """A reason that is a name, "" if it is a sentence."""
+    """Returns the text if it is a single name, "" if it is a sentence."""
     return text if text.isidentifier() else ""

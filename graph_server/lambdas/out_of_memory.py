@@ -1,14 +1,14 @@
 """Decides what follows when an environment runs out of memory, so that its tasks do not fail again. Pure.
 
 Rules:
-1. It may have been what it held, not one task: from then on every worker is given one task at a time and keeps no rows
-   from one to the next. Neither changes a bit of any result. Workers from before, which have kept rows, are retired;
-   that one of them runs out of memory says nothing new.
-2. A task that a worker held alone under rule 1 is itself too large: from then on tasks are split into twice as many
-   parts, each of which travels when it is asked for, so that a worker has the rows of one part at a time, and what it
-   computes between. Only the result is whole. A gradient that is summed in other parts has other last bits.
-3. Where there are no more parts, a task that a worker held alone for the second time ends the run, so does one of
-   IN_A_ROW with no result of any task between them; and it says what to change.
+1. The cause may be the number of tasks and rows held, not one task. From then on every worker is given one task at a
+   time and keeps no rows from one to the next; results keep every bit. Earlier workers, which have kept rows, are
+   retired; if one of them runs out of memory, nothing more follows.
+2. If a worker held a task alone under rule 1, the task itself is too large. From then on tasks are split into twice as
+   many parts, each sent when the worker asks for it, so that the worker has the rows of one part at a time and its
+   intermediate values. Only the result is whole. A gradient that is summed in other parts has other last bits.
+3. If a task cannot be split further, the run ends when workers ran out of memory on it alone ALONE times, or on any
+   such tasks IN_A_ROW times without a result between. The error says what to change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALONE, IN_A_ROW = 2, 3
 
 
 class Step(enum.Enum):
-    """What is new from now on."""
+    """The rule that applies from now on, if any is new."""
 
     NOTHING = enum.auto()
     ALONE = enum.auto()  # rule 1
@@ -33,8 +33,7 @@ class Step(enum.Enum):
 
 
 class MemoryShortage:
-    """What a graph server has changed because environments ran out of memory. ``intervals``: as the config has
-    them."""
+    """The state of the rules for one graph server. ``intervals``: the config's ``train.intervals``."""
 
     def __init__(self, memory_mb: int, intervals: int):
         self.memory_mb, self.intervals = memory_mb, intervals
@@ -45,15 +44,15 @@ class MemoryShortage:
         self._in_a_row = 0
 
     def ran_out(self, held: Sequence[TaskId], nbytes: int, num_parts: int = 1, *, at_most: int = MOST_PARTS) -> Step:
-        """An environment did while it had these tasks, of so many bytes of rows in all. If it is one task: it came in
-        ``num_parts`` parts, and could in ``at_most``.
+        """Decides what follows when an environment ran out of memory while it held these tasks, with ``nbytes`` of rows
+        in all. For a single task: it was sent in ``num_parts`` parts, and can be split into ``at_most``.
 
         Raises: WorkerError by rule 3.
         """
         if not self.on:
             self.on = True
             return Step.ALONE
-        if len(held) != 1 or num_parts < min(self.num_parts, at_most):  # sent before the last rule was followed
+        if len(held) != 1 or num_parts < min(self.num_parts, at_most):  # sent before the latest rule applied
             return Step.NOTHING
         if self.num_parts < min(MOST_PARTS, at_most):
             self.num_parts *= 2
@@ -70,6 +69,6 @@ class MemoryShortage:
         return Step.NOTHING
 
     def done(self, task: TaskId) -> None:
-        """It has a result."""
+        """Records that the task has a result."""
         self._alone.pop(task, None)
         self._in_a_row = 0

@@ -1,14 +1,14 @@
 """Packs the rows of tensor tasks into messages to workers: cut into parts, without rows that a worker already has.
 Pure.
 
-A worker keeps rows that never change (``TensorTask.constants``); what it was sent once is not sent again unless it says
-that it lost it, or the task is cut into another number of parts. Where a worker has no room for all of them, it keeps
-those that came first, and is sent the others with every task: if it let go of the oldest instead, tasks that come round
-in turn would find nothing. Room is made by what it will not be asked for again: of an interval that another worker has
-by now, and of other numbers of parts.
+A worker keeps constant rows (``TensorTask.constants``). They are sent once, and again only if the worker reports them
+missing or the task is cut into another number of parts. A worker without room for all keeps those that came first, and
+is sent the others with every task: if it dropped the oldest instead, tasks that come in turn would never find theirs.
+Rows that will not be needed again make room: those of an interval that another worker has by now, and those of other
+numbers of parts.
 
-Parts are sent at once, so that they travel while those before are computed; or, where memory is short (``split``), each
-when the worker asks for it.
+All parts are sent at once, so that they travel while earlier ones are computed. If memory is short (``split_in``), each
+is sent when the worker asks for it.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from siafu.wire import Message, RowsMissing, Subset, Task, TaskPart, Tensors
 @dataclass(frozen=True)
 class _Cut:
     num_parts: int
-    on_request: bool = False  # parts but the first are sent when they are asked for
+    on_request: bool = False  # all parts but the first are sent when the worker asks for them
 
 
 @dataclass
 class _Open:
-    """What was sent of a task without a result."""
+    """The attempts of a task without a result."""
 
     cuts: dict[int, _Cut] = field(default_factory=dict)  # by attempt
-    nbytes: int = 0  # of rows, to the latest attempt
+    nbytes: int = 0  # of rows sent for the latest attempt
 
 
-#: Of constants: interval, parts, slot, which rows.
+#: Key of constants: interval, number of parts, slot, subset of rows.
 _Key = tuple[int, int, str, Subset]
 
 
 class Shipping:
-    """``keep_bytes``: of rows that never change, what a worker keeps (``Lambda.keep_bytes``); ``num_parts``: that long
-    tasks travel in from now on."""
+    """The rows sent to each worker. ``keep_bytes``: of constants that a worker keeps (``Lambda.keep_bytes``);
+    ``num_parts``: number of parts of long tasks."""
 
     def __init__(self, *, keep_bytes: int, num_parts: int):
         # All mutable state:
         self.keep_bytes = keep_bytes
         self.num_parts = num_parts
-        self.split_in = 0  # parts that tasks are split in because memory is short; 0: it is not
+        self.split_in = 0  # parts that tasks are split into because memory is short; 0: it is not short
         self._open: dict[TaskId, _Open] = {}
         self._given: dict[str, dict[_Key, int]] = {}  # worker -> constants that it has, and their bytes
         self._had: dict[int, str] = {}  # interval -> the worker that had it last
@@ -76,7 +76,7 @@ class Shipping:
         return sends
 
     def _keep(self, worker: str, key: _Key, nbytes: int) -> None:
-        """If there is room."""
+        """Records that the worker keeps these constants, if it has room; makes room first, if possible."""
         given, (_, parts, slot, subset) = self._given[worker], key
         if sum(given.values()) + nbytes > self.keep_bytes:
             for old in list(given):
@@ -87,7 +87,7 @@ class Shipping:
             given[key] = nbytes
 
     def again(self, task: TensorTask, message: RowsMissing) -> Send | None:
-        """A part whole, for a worker that misses rows of it; None if there is no such part."""
+        """Returns a part with all its rows, for a worker that misses some; None if there is no such part."""
         cut = self._cut(task.id, message.attempt)
         if cut is None or not 0 <= message.part < cut.num_parts:
             return None
@@ -101,25 +101,26 @@ class Shipping:
         return send
 
     def done(self, task: TaskId) -> int:
-        """Nothing of it will be sent any more; how many bytes its latest attempt was."""
+        """Forgets the task; returns the bytes of rows sent for its latest attempt."""
         return self._open.pop(task).nbytes
 
     def gone(self, worker: str) -> None:
         self._given.pop(worker, None)
 
     def parts_of(self, task: TaskId, attempt: int) -> int:
-        """That this attempt was split in because memory is short; 1: its worker could
-        have all of its rows at a time."""
+        """Returns the number of parts into which this attempt was split because memory is short. 1: it was not, and its
+        worker may have had all of its rows at once."""
         cut = self._cut(task, attempt)
         return cut.num_parts if cut is not None and cut.on_request else 1
 
     def _cut(self, task: TaskId, attempt: int) -> _Cut | None:
-        """How it was cut; None if it was not sent."""
+        """Returns how this attempt was cut into parts; None if it was not sent."""
         opened = self._open.get(task)
         return None if opened is None else opened.cuts.get(attempt)
 
     def _cut_now(self, task: TensorTask, attempt: int) -> _Cut:
-        """Every attempt like the one before, whatever is chosen meanwhile, unless memory is short."""
+        """Decides how to cut a new attempt: like the attempt before, even if ``num_parts`` has changed, unless memory
+        is short."""
         attempts = self._open.setdefault(task.id, _Open()).cuts
         if self.split_in:
             cut = _Cut(max(1, min(self.split_in, num_rows(task.rows))), on_request=True)
@@ -161,12 +162,15 @@ class Shipping:
 
 
 def rows_of(task: TensorTask, num_parts: int) -> list[Tensors]:
-    """What travels, by part. Of a task with the loss rows of training vertices, after they were cut with all others: so
-    sums have the bits that a server's own threads give them, which have no reason to choose before they compute."""
+    """Returns the rows to send, by part. Of a task with the loss only rows of training vertices are sent.
+
+    They are selected after the cut into parts: so sums have the same bits as on a server's own threads, which compute
+    all rows.
+    """
     parts = [{slot: _alone(value) for slot, value in part.items()} for part in split(task.rows, num_parts)]
     return [of_training(part) for part in parts] if task.of_training else parts
 
 
 def _alone(rows: TaskRows) -> TaskRows:
-    """Without values that no edge of a part has."""
+    """Drops the values of ``EdgeRows`` that no edge of this part uses."""
     return rows.compact() if isinstance(rows, EdgeRows) else rows

@@ -1,9 +1,8 @@
 """Totals of a graph server's time by kind of step, and of the rows sent to each peer, for metrics.jsonl. Pure.
 
-1. Seconds of computing by kind of step (``GA_s``, ``AV_B_s``, ...), of evaluations all together (``eval_s``). Graph
-   steps are timed by the thread that runs them; a tensor step says itself how long it took
-   (``TaskResult.compute_s``). Tensor tasks and bytes of rows, of each lane: ``train_tasks``, ``eval_tasks``,
-   ``train_ghost_bytes``, ``eval_ghost_bytes``.
+1. Seconds of computing by kind of step (``GA_s``, ``AV_B_s``, ...), of evaluations all together (``eval_s``). The
+   thread that runs a graph step times it; a tensor step's result has its time (``TaskResult.compute_s``). Tensor tasks
+   and bytes of rows, of each lane: ``train_tasks``, ``eval_tasks``, ``train_ghost_bytes``, ``eval_ghost_bytes``.
 2. Bytes of training's rows by the peer that gathers them (``siafu.wire.BYTES_TO``).
 """
 
@@ -14,7 +13,7 @@ from siafu.wire import BYTES_TO
 
 
 def name_of(lane: Lane, kind: Kind) -> str:
-    """What the seconds of a step are counted as."""
+    """Returns the name of the total that a step's seconds go to."""
     return "eval_s" if lane is Lane.EVAL else f"{kind.name}_s"
 
 
@@ -33,7 +32,7 @@ class StepTimes:
         self._add(name, seconds)
 
     def answered(self, lane: Lane, kind: Kind, seconds: float) -> None:
-        """A tensor task is done, which took so long."""
+        """Counts a tensor task that is done, and its seconds."""
         self._add(f"{lane.value}_tasks", 1)
         self.worked(name_of(lane, kind), seconds)
 

@@ -2,12 +2,12 @@
 again. Pure.
 
 Rules:
-1. A task's time is from when it was sent to when its answer came: what it waits inside its worker behind others counts,
-   for it is part of what is usual. Answers that come after the task was given up count too: a machine that has become
-   slow must raise the limit, or it would relaunch all day.
-2. Tasks are alike that run the same step of the same lane on about as many rows (a power of two).
+1. A task's time is from when it was sent to when its answer came. It includes the wait behind other tasks in its
+   worker, which is part of the usual time. Answers that come after the timeout count too: a machine that has become
+   slow must raise the limit, or its tasks would be relaunched for ever.
+2. Tasks are alike if they run the same step of the same lane on about as many rows (a power of two).
 3. The limit is ``factor`` times the ``quantile`` of the last ``WINDOW`` times of such tasks, and never below
-   ``FLOOR_S``. While none of them was ever answered it is ``first_s``.
+   ``FLOOR_S``. Until one of them is answered, it is ``first_s``.
 4. Each further attempt of the same task may take twice as long, up to ``first_s`` where that is longer.
 """
 
@@ -20,17 +20,17 @@ from typing import NamedTuple
 
 from siafu.tasks import TaskId
 
-#: A server that is busy elsewhere, or a machine that swaps, keeps everybody waiting for about so long.
+#: A busy server, or a machine that swaps, delays all tasks by about this time.
 FLOOR_S = 2.0
 WINDOW = 128
 
 
 class Likeness(NamedTuple):
-    """What tasks have in common whose times may be compared."""
+    """The kind of a task: tasks of one kind have comparable times."""
 
     lane: str
     pc: int
-    rows: int  # bits of their number
+    rows: int  # bit length of the number of rows
 
     @classmethod
     def of(cls, task: TaskId, num_rows: int) -> Likeness:
@@ -38,7 +38,7 @@ class Likeness(NamedTuple):
 
 
 class Quantile:
-    """Of the last ``WINDOW`` values of a stream, exactly; of fewer at first."""
+    """The exact quantile of the last ``WINDOW`` values of a stream; of fewer at first."""
 
     def __init__(self, quantile: float):
         self.quantile = quantile
@@ -54,7 +54,7 @@ class Quantile:
 
     @property
     def value(self) -> float:
-        """The smallest of the values that so large a share of them does not exceed; there must be one."""
+        """The smallest value that the share ``quantile`` of the values does not exceed. Needs at least one value."""
         rank = math.ceil(self.quantile * len(self._sorted))
         return self._sorted[max(0, rank - 1)]
 
@@ -72,7 +72,7 @@ class Timing:
         times.add(seconds)
 
     def limit_s(self, kind: Likeness, attempt: int) -> float:
-        """How long attempt ``attempt`` (from 0) of such a task may take."""
+        """Returns the time limit of attempt ``attempt`` (from 0) of a task of this kind, in seconds."""
         times = self._times.get(kind)
         usual = self.first_s if times is None else max(FLOOR_S, self.factor * times.value)
         return float(min(usual * 2.0**attempt, max(usual, self.first_s)))

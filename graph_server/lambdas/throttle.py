@@ -5,12 +5,11 @@ Rules:
 1. No more than ``BURST`` invocations at once, and ``RATE_PER_S`` of them a second in the long run.
 2. A refusal stops invoking for a while: a random part of a time that doubles with each refusal in a row (full jitter:
    servers that were refused together do not come back together), at most ``LONGEST_S``. Refusals of invocations that
-   were made before the pause began say nothing new. Afterwards the rate starts from nothing.
-3. A worker that gets through ends the row. Refusals more than ``GAP_S`` apart, which is longer than a
-   pause and a call that fails slowly, are not counted as one long time: nobody asked for anything between
-   them, or those who were asked hung.
-4. Where the refusal says that we have as many as we may have, no more than those are wanted. As time passes, one more
-   is tried: after ``PATIENCE_S``, and then again and again.
+   were made before the pause began are ignored. After the pause the rate starts again from one invocation.
+3. A worker that gets through ends the row. Refusals more than ``GAP_S`` apart, which is longer than a pause and a call
+   that fails slowly, do not count as one long time: no invocation was tried between them, or the calls hung.
+4. If a refusal says that we have as many environments as we may have, no more than those are wanted. One more is tried
+   after every ``PATIENCE_S``.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Throttle:
         self._ceiling_at = 0.0
 
     def allows(self, now: float) -> int:
-        """Invocations that may be made now. Rules 1 and 2."""
+        """Returns how many invocations may be made now, by rules 1 and 2."""
         if now < self._until:
             return 0
         since = max(self._until, now if self._counted_at is None else self._counted_at)
@@ -53,7 +52,8 @@ class Throttle:
         self._allowed -= number
 
     def refused(self, invoked_at: float, now: float) -> float | None:
-        """Rule 2; how long the pause is that begins, None if it is a refusal of the same moment."""
+        """Records a refusal by rule 2. Returns the length of the pause that begins, in seconds; None if the refused
+        invocation is from before the current or latest pause."""
         if now - self._latest_at > GAP_S:
             self._row_began_at = now
         self._latest_at = now
@@ -67,22 +67,22 @@ class Throttle:
         return pause_s
 
     def got_through(self) -> None:
-        """Rule 3."""
+        """Ends the row of refusals: a worker got through (rule 3)."""
         self._refusals = 0
         self._row_began_at = math.inf
 
     def refused_for(self, now: float) -> float:
-        """Seconds since the row of refusals began; 0 if there is none."""
+        """Returns the seconds since the row of refusals began; 0 if there is none."""
         return max(0.0, now - self._row_began_at)
 
     def shrink(self, environments: int, now: float) -> None:
-        """Rule 4. ``environments``: those that there are."""
+        """Lowers the number granted to ``environments``, those that exist now (rule 4)."""
         granted = self.granted(now)
         self._ceiling = max(1, environments if granted is None else min(environments, granted))
         self._ceiling_at = now
 
     def granted(self, now: float) -> int | None:
-        """Environments that may be wanted; None as long as nobody said no."""
+        """Returns the number of environments that may be wanted; None while no refusal has limited it."""
         if self._ceiling is None:
             return None
         return self._ceiling + int((now - self._ceiling_at) / PATIENCE_S)

@@ -1,7 +1,7 @@
 """Two queues: tasks that wait for workers, and workers that wait for tasks. The next is found in O(log n). Pure.
 
-A server of hundreds of Lambdas looks at both at every message. Entries that no longer hold stay in a heap until they
-come up; what holds is said by the dictionaries beside it.
+A server of hundreds of Lambdas looks at both at every message. Outdated entries stay in a heap until they come up; the
+dictionaries beside it hold the current state.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import heapq
 from siafu.tasks import TaskId
 
 Priority = tuple[int, ...]
-Entry = tuple[Priority, int, TaskId]  # the number is that of arrival: among equals the first goes first
+Entry = tuple[Priority, int, TaskId]  # the number is the order of arrival: among equals the first goes first
 
 
 class Tasks:
-    """Tasks in order, each filed under its home: the worker that it waits for, or "" if anybody may have it."""
+    """Tasks in order, each filed under its home: the worker that it waits for, or "" if any worker may have it."""
 
     def __init__(self) -> None:
         # All mutable state:
@@ -51,7 +51,7 @@ class Tasks:
         return [entry[2] for entry in self._heaps.get(home, ()) if self._entry.get(entry[2]) == (entry, home)]
 
     def first(self, home: str) -> Entry | None:
-        """Of those filed there."""
+        """Returns the first of the tasks filed under ``home``; None if there is none."""
         heap = self._heaps.get(home)
         while heap:
             if self._entry.get(heap[0][2]) == (heap[0], home):
@@ -80,14 +80,14 @@ class Tasks:
 
 
 class FreeWorkers:
-    """Workers with credit, the least busy first; of equally busy ones the first by name."""
+    """Workers with credits, the least busy first; equally busy ones by name."""
 
     def __init__(self) -> None:
         # All mutable state:
         self._load: dict[str, int] = {}  # worker -> tasks it holds
-        self.num_idle = 0  # of them that hold none
+        self.num_idle = 0  # workers that hold no task
         self._heap: list[tuple[int, str]] = []
-        self._listed: set[tuple[int, str]] = set()  # what is in the heap: no entry twice
+        self._listed: set[tuple[int, str]] = set()  # entries in the heap: none twice
 
     def __contains__(self, name: str) -> bool:
         return name in self._load
@@ -107,7 +107,7 @@ class FreeWorkers:
         self.num_idle -= self._load.pop(name, None) == 0
 
     def least_busy(self) -> tuple[int, str] | None:
-        """(tasks it holds, name)."""
+        """Returns the least busy worker as (number of tasks it holds, name); None if no worker is free."""
         while self._heap:
             load, name = self._heap[0]
             if self._load.get(name) == load:

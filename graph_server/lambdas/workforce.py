@@ -3,14 +3,14 @@
 The number wanted is the autotuner's, or fixed; the service's refusals (``graph_server.lambdas.throttle``)
 and the launcher's limit bound it.
 
-An invocation may be over, or never have begun, without our being told: its answer is lost, and the connection that
-waits for it gives up only after the function's own timeout. So a worker counts until it says Bye, and for ``LEAVE_S``
-more, in which the answer usually comes: its environment is then free for the next one. A worker that has not pulled
-``START_S`` after it was asked for is counted again only when it does.
+An invocation may end, or never begin, without our knowledge: its answer is lost, and the connection that waits for it
+gives up only after the function's own timeout. So a worker counts until it says Bye, and for ``LEAVE_S`` more. The
+answer usually comes in that time, and then the environment is free for the next worker. A worker that has not pulled
+``START_S`` after it was asked for stops counting until it pulls.
 
 Failed starts are counted by cohort: the workers asked for before the first of them failed to start, but at least
-``LEAST_COHORT``. A few failures among many starts say nothing of the function; a whole cohort of which nobody came
-up does (``hopeless``). Any worker that pulls shows that the function works: cohorts asked for before are forgotten.
+``LEAST_COHORT``. A few failures among many starts say nothing about the function. A whole cohort of which no worker
+came up does (``hopeless``). A worker that pulls shows that the function works: earlier cohorts are forgotten.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from graph_server.lambdas.throttle import Throttle, Uniform
 LEAVE_S = 1.0
 #: Lambda gives a function 10 s to initialise; in a VPC the way there may take as long again.
 START_S = 30.0
-#: Workers that must have failed to start, and nobody else of their cohort come up,
-#: before the function counts as broken.
+#: The function counts as broken once so many workers of a cohort failed to start and none came up.
 LEAST_COHORT = 3
 
 
@@ -33,9 +32,9 @@ LEAST_COHORT = 3
 class Cohort:
     """Workers that were asked for together."""
 
-    size: int = 0  # without those that the service refused
-    failed: int = 0  # whose invocation ended before they pulled
-    overdue: int = 0  # not failed, and nobody waits for them any more
+    size: int = 0  # workers, without those that the service refused
+    failed: int = 0  # workers whose invocation ended before they pulled
+    overdue: int = 0  # workers not failed, but no longer waited for
 
     @property
     def is_starting(self) -> bool:
@@ -49,10 +48,10 @@ class Alive:
     asked_at: float
     cohort: Cohort
     pulled: bool = False
-    retired: bool = False  # nothing new for it: there are too many
+    retired: bool = False  # it gets no new tasks: there are too many workers
     overdue: bool = False  # it has not pulled in ``START_S``
     left_at: float | None = None  # when it said Bye
-    gone: bool = False  # that was ``LEAVE_S`` ago
+    gone: bool = False  # it said Bye at least ``LEAVE_S`` ago
 
     @property
     def is_starting(self) -> bool:
@@ -64,30 +63,32 @@ class Alive:
 
     @property
     def is_off(self) -> bool:
-        """It does not count as being at work."""
+        """Whether the worker does not count as at work."""
         return self.retired or self.overdue or self.left_at is not None
 
     @property
     def is_leaving(self) -> bool:
-        """It keeps its place all the same, for a moment. One that is too many has none."""
+        """Whether the worker has said Bye but still takes up a place, for ``LEAVE_S``. A retired worker takes up
+        none."""
         return self.left_at is not None and not (self.gone or self.retired)
 
 
 class Workforce:
-    """``count``: workers wanted, or, with a tuner, wanted at most; ``name``: what their names begin with."""
+    """All workers of one graph server. ``count``: workers wanted, or, with a tuner, wanted at most; ``name``: prefix of
+    their names."""
 
     def __init__(self, name: str, count: int, tuner: Autotuner | None, rng: Uniform):
         self.name, self.tuner = name, tuner
         # All mutable state:
         self.most_alive = 2 * count
-        self.peak = 0  # of workers wanted, when one was asked for
-        self.num_starting = 0  # of those alive: they have not pulled, and may yet
+        self.peak = 0  # the most workers wanted at a time when one was asked for
+        self.num_starting = 0  # workers alive that have not pulled, and may yet
         self._count = count
         self._throttle = Throttle(rng)
         self._alive: dict[str, Alive] = {}
-        self._num_asked = 0  # ever
-        self._num_off = self._num_leaving = self._num_working = 0  # of those alive
-        self._worked_at = -math.inf  # when the last ended of those that the service let run
+        self._num_asked = 0  # workers ever asked for
+        self._num_off = self._num_leaving = self._num_working = 0  # of workers alive
+        self._worked_at = -math.inf  # when the last worker ended that the service had let run
         self._cohorts: list[Cohort] = []  # asked for since a worker last pulled, the oldest first
 
     def __len__(self) -> int:
@@ -102,7 +103,7 @@ class Workforce:
 
     @property
     def best(self) -> int:
-        """Workers wanted, if the service grants them."""
+        """The number of workers wanted, if the service grants them."""
         return self._count if self.tuner is None else self.tuner.wanted
 
     def wanted(self, now: float) -> int:
@@ -110,15 +111,15 @@ class Workforce:
         return self.best if granted is None else min(self.best, granted)
 
     def limit(self, environments: int) -> None:
-        """No more than that can be had at a time."""
+        """Limits the workers alive at a time to ``environments``."""
         self.most_alive = min(self.most_alive, environments)
         self._count = max(1, min(self._count, environments))
         if self.tuner is not None:
             self.tuner.limit(self._count)
 
     def ask(self, demand: int, num_silent: int, now: float) -> list[str]:
-        """Names of the workers to be invoked now: no more than ``demand``, and no more at work than are wanted. Silent
-        ones are not at work, but no more than twice as many as are wanted are ever alive."""
+        """Returns the names of the workers to invoke now, at most ``demand``. No more are at work than are wanted;
+        silent workers are not at work. At most twice as many as are wanted are ever alive."""
         wanted, alive = self.wanted(now), len(self._alive)
         places = wanted - self._at_work(num_silent) - self._num_leaving
         number = min(places, 2 * wanted - alive, self.most_alive - alive, demand)
@@ -132,7 +133,8 @@ class Workforce:
         return [self._enlist(now) for _ in range(number)]
 
     def pulled(self, worker: str) -> bool:
-        """It is ready for work; whether there is any for it."""
+        """Records that the worker asks for tasks. Returns whether it may be given any: not if it is retired or has said
+        Bye."""
         state = self._alive[worker]
         self._tally(state, -1)
         state.pulled, state.overdue = True, False
@@ -142,7 +144,7 @@ class Workforce:
         return not state.is_off
 
     def left(self, worker: str, now: float) -> None:
-        """It has said Bye."""
+        """Records that the worker has said Bye."""
         state = self._alive.get(worker)
         if state is not None and state.left_at is None:
             self._tally(state, -1)
@@ -151,7 +153,8 @@ class Workforce:
             self._tally(state, 1)
 
     def ended(self, worker: str, now: float, *, ran: bool) -> Alive | None:
-        """What was known of it. ``ran``: its end is the function's own, whether it worked or not."""
+        """Removes a worker whose invocation ended, and returns its state. ``ran``: the function itself ran, well or
+        not; it was not refused."""
         state = self._alive.pop(worker, None)
         if state is not None:
             self._tally(state, -1)
@@ -163,8 +166,8 @@ class Workforce:
         return state
 
     def hopeless(self) -> int:
-        """How many workers of a cohort have failed to start, if that is the whole of it, and of those before it
-        nobody may come up still; else 0."""
+        """Returns the number of failed workers of a cohort in which no worker can come up any more, if they are at
+        least ``LEAST_COHORT``; else 0. Earlier cohorts must not be starting any more either."""
         for cohort in self._cohorts:
             if cohort.is_starting:
                 return 0
@@ -173,7 +176,8 @@ class Workforce:
         return 0
 
     def tick(self, now: float) -> None:
-        """Those who do not begin, or whose end is not told, make room for others."""
+        """Stops counting workers that do not start in ``START_S``, or said Bye ``LEAVE_S`` ago: others take their
+        places."""
         for state in self._alive.values():
             overdue = state.is_starting and now - state.asked_at >= START_S
             gone = state.left_at is not None and now - state.left_at >= LEAVE_S
@@ -184,8 +188,8 @@ class Workforce:
                 self._tally(state, 1)
 
     def tune(self, now: float) -> bool:
-        """Whether the tuner wants another number. What is seen while the service lets it have fewer, or while most have
-        yet to start, says little of what the number wanted would do."""
+        """Lets the tuner decide; returns whether it wants another number. Measurements do not count while most workers
+        have yet to start, and count less while the service grants fewer: they say little about the number wanted."""
         if self.tuner is None:
             return False
         if 2 * self.num_starting > self.tuner.wanted:
@@ -195,22 +199,24 @@ class Workforce:
         return self.tuner.decide(now) if granted == self.tuner.wanted else self.tuner.make_do(granted, now)
 
     def refused(self, asked_at: float, now: float, *, shrink: bool) -> float | None:
-        """By the service, an invocation of that time; how long the pause is that begins. ``shrink``:
-        there are as many as there may be."""
+        """Records that the service refused an invocation asked for at ``asked_at``. Returns the seconds of the pause
+        that begins, if one does. ``shrink``: the service allows no more workers than are alive."""
         if shrink:
             self._throttle.shrink(len(self._alive), now)
         return self._throttle.refused(asked_at, now)
 
     def in_vain_for(self, now: float) -> float:
-        """Seconds for which every invocation that ended was refused, and nobody worked; 0 if somebody does."""
+        """Returns the seconds for which every invocation that ended was refused and no worker worked; 0 if one works
+        now."""
         return 0.0 if self._num_working else min(self._throttle.refused_for(now), now - self._worked_at)
 
     def surplus(self, num_silent: int, now: float) -> int:
-        """Workers at work that are not wanted."""
+        """Returns the number of workers at work beyond those wanted."""
         return max(0, self._at_work(num_silent) - self.wanted(now))
 
     def newest(self) -> list[str]:
-        """Workers that have pulled and may be retired, those first that know the fewest intervals."""
+        """Returns the workers that have pulled and are not retired, the newest first: they keep the rows of the fewest
+        intervals."""
         return [name for name, state in reversed(self._alive.items()) if state.pulled and not state.retired]
 
     def retire(self, worker: str) -> None:
@@ -226,7 +232,7 @@ class Workforce:
         return len(self._alive) - num_silent - self._num_off
 
     def _tally(self, state: Alive, sign: int) -> None:
-        """Before it changes, -1, and after, 1."""
+        """Updates the counters for a worker's state. Call it with -1 before a change, and with 1 after."""
         self.num_starting += sign * state.is_starting
         self._num_off += sign * state.is_off
         self._num_leaving += sign * state.is_leaving

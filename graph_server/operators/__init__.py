@@ -1,10 +1,9 @@
-"""Operators of graph steps: how an interval publishes rows, and what it computes from the rows at its edges' other
-ends.
+"""Operators of graph steps: how an interval publishes rows, and computes from the rows of its neighbours.
 
 To add one: a subclass of ``Operator`` in ``graph_server/operators/<name>.py``, its line in ``OPERATORS``, and its name
 in ``siafu.tasks.Operator``. An operator belongs to one partition and one view of its edges (``siafu.views``). It has no
-state but what it was built from: its methods run on pool threads, several at once; rows that change from epoch to
-epoch are the ``PublishedSlot``'s.
+mutable state, since pool threads call its methods at the same time. Rows that change from epoch to epoch belong to the
+``PublishedSlot``.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ OPERATORS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What an operator is built from."""
+    """The arguments of an operator's constructor."""
 
     config: Config
     model: Model
-    shard: Shard  # with the edges that it looks along
+    shard: Shard  # with the edges that the operator gathers along
     lane: Lane
-    threads: int  # that one call may use
+    threads: int  # for one call
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -48,25 +47,26 @@ class Setting:
 
     @property
     def storage(self) -> str:
-        """Of rows that are gathered: "float32", "float64" or "bfloat16"."""
+        """The storage type of rows that are gathered: "float32", "float64" or "bfloat16"."""
         return "bfloat16" if self.config.model.rows == "bfloat16" else self.dtype.name
 
 
 class Operator:
-    """What all have in common, and what each must say. ``rows``: the slots in ``step.reads``, and the interval's
-    constants, by name."""
+    """Base class of operators: defaults, and the methods that each must implement. Argument ``rows``: the slots in
+    ``step.reads`` and the interval's constants, by name."""
 
     def __init__(self, setting: Setting):
         self.setting, self.model = setting, setting.model
 
     def store(self, step: Step, num_rows: int) -> Store:
-        """Where the rows that the Scatter ``step`` publishes will lie: of inner vertices, then ghosts."""
+        """Makes the store of the rows that the Scatter ``step`` publishes: of inner vertices, then ghosts."""
         setting, width = self.setting, self.model.width(str(step.publishes))
         edges = setting.shard.out_edges if step.backward else setting.shard.in_edges
         return TableStore(num_rows, width, setting.storage, setting.threads, edges.per_row)
 
     def scale(self, step: Step) -> Array | None:
-        """What each row of such a store is multiplied by when it is written, ``[num_rows]``; None: nothing."""
+        """Returns the factors by which rows of that store are multiplied when written, ``[num_rows]``; None: no
+        factors."""
         return None
 
     def scatter(
@@ -78,15 +78,15 @@ class Operator:
     def gather(
         self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """The slots in ``step.writes`` for the vertices ``start:stop``. Programs do not ask it of pairs, which are
-        scored one by one."""
+        """Computes the slots in ``step.writes`` for the vertices ``start:stop``. Programs never call it for pairs,
+        which are scored one by one."""
         raise NotImplementedError
 
     def edge_rows(
         self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, TaskRows]:
-        """AE, AE': what the tensor task reads besides ``step.reads``: of the published rows just what its edges
-        need. Programs ask it of attention and pairs alone: sums have no ApplyEdge."""
+        """AE, AE': returns the tensor task's inputs besides ``step.reads``: the published rows that its edges need.
+        Programs call it for attention and pairs alone: sums have no ApplyEdge."""
         raise NotImplementedError
 
 

@@ -1,7 +1,7 @@
-"""GAT's attention over in-edges, on ``siafu.kernels.attention``: no array has a row per edge,
-unless ApplyEdge is a tensor task.
+"""GAT's attention over in-edges, on ``siafu.kernels.attention``: no array has a row per edge, unless ApplyEdge is a
+tensor task.
 
-Slots come in the order of the formulas there. K: heads, D: their width; all of the interval's own vertices:
+Slots come in the order of the formulas there, and hold rows of the interval's own vertices. K: heads, D: their width.
 
     SC   (T, s)                                             publishes T, with s beside
     GA   (t) -> (Z[, leaned, log_total, leaned_total])      the last three while training
@@ -16,7 +16,7 @@ itself), ``siafu.kernels.coefficients``:
     AE'  (s, E of products) + E of t, log_total, delta -> (E of alpha, ds)
     GA'  (E of alpha) -> (dT)
 
-What an edge task is sent has the edges' weights as its last column, if they have any.
+The rows sent to an edge task have the edges' weights as their last column, if the edges have weights.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Attention(Operator):
         width = self.model.width(str(step.publishes)) // heads
         storage: Any = self.setting.storage
         records = Records(num_rows, heads, width, num_scores=num_scores, dtype=storage)
-        if step.of_loss and step.backward:  # rows of ghosts that do not train never come
+        if step.of_loss and step.backward:  # rows of ghosts that do not train never arrive
             records.scores[:, LOG_TOTAL] = np.inf
         return RecordStore(records)
 
@@ -159,7 +159,7 @@ class Attention(Operator):
     def edge_rows(
         self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, TaskRows]:
-        """The scores that lie beside the rows of ``step.gathers``, edge by edge, as slot E of that name."""
+        """Returns the scores stored beside the rows of ``step.gathers``, edge by edge, as slot E of that name."""
         edges = self.edges[step.backward]
         scores = kernels.edge_scores(edges, start, stop, _records(slot), add_self=True)
         if edges.weight is not None:
@@ -173,7 +173,7 @@ def _records(slot: PublishedSlot) -> Records:
 
 
 def _weights(edges: Edges, start: int, stop: int) -> Array:
-    """Of the edges of the rows; each row begins with 1, for the edge to itself."""
+    """Returns the weights of the rows' edges; each row begins with 1, for the edge to itself."""
     assert edges.weight is not None
     first, last = int(edges.indptr[start]), int(edges.indptr[stop])
     return np.insert(np.asarray(edges.weight[first:last]), np.asarray(edges.indptr[start:stop]) - first, 1)

@@ -1,5 +1,4 @@
-"""The weighted sum over in-edges, or backwards over out-edges, that most models gather
-by: ``graph_server.aggregate``."""
+"""The weighted sum over in-edges, or backwards over out-edges, which most models use: ``graph_server.aggregate``."""
 
 from __future__ import annotations
 
@@ -49,6 +48,6 @@ class Linear(Operator):
         return {target: self.summed(step, slot.store, start, stop, own, step.factor)}
 
     def summed(self, step: Step, store: Store, start: int, stop: int, own: Array | None, factor: float) -> Array:
-        """``own`` + factor times the sums over edges, [stop - start, F]."""
+        """Returns ``own`` + factor times the sums over edges, [stop - start, F]."""
         assert isinstance(store, TableStore)
         return self.gathers[step.backward](start, stop, store.table, add=own, factor=factor)

@@ -1,8 +1,8 @@
 """Pairs of vertices to be scored, as in-edges u -> v of v. ApplyEdge is sent H_u, and H_v, which v's server has.
 
-While training those are the training edges and, of the pool of false ones, those that this epoch draws: by a hash of
-(seed, epoch, u, v) that does not care which is which, so the servers of both ends agree and nothing is told. In
-evaluation, those held out. Rows are published and read as they are; nothing is summed.
+In training the pairs are the training edges and the false edges that this epoch draws from a pool. The draw hashes
+(seed, epoch, u, v), with u and v interchangeable, so the servers of both ends agree without a message. In an evaluation
+the pairs are the held-out ones. Rows are published and read unchanged; nothing is summed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from siafu.tasks import Lane, Step
 
 class Pairs(Operator):
     def __init__(self, setting: Setting):
-        """``setting.shard``: all edges, not those alone that the model gathers along."""
+        """``setting.shard`` must have all edges, not only those that the model gathers along."""
         super().__init__(setting)
         self.spec, shard = self.model.spec, setting.shard
         typed = views.of_types(shard.in_edges, views.PAIRS[setting.lane])
@@ -35,7 +35,8 @@ class Pairs(Operator):
         self.ids = np.concatenate([shard.vertices, shard.ghosts_in]).astype(np.int64, copy=False)
 
     def along(self, shard: Shard) -> Shard:
-        """The same shard with these pairs for edges, in both directions; where no row travels, only into us."""
+        """Returns the shard with these pairs as its edges in both directions; with a single partition, where no rows
+        are exchanged, as its in-edges alone."""
         if shard.num_partitions == 1:
             return replace(shard, in_edges=self.edges)
         return replace(
@@ -58,7 +59,7 @@ class Pairs(Operator):
         if self.setting.lane is Lane.EVAL:
             return {name: self._others(slot, indptr, columns)}
         key = ops.edge_key(self.spec.seed, epoch, step.layer)
-        share = 1 - 1 / self.spec.negatives  # that is not drawn
+        share = 1 - 1 / self.spec.negatives  # of false edges that are not drawn
         kind, own = self.kind[first:last, 0], self.ids[start:stop]
         indptr, columns, true = kernels.draw_pairs(
             indptr, columns, kind, TRAIN_PAIR, self.ids, own, share, key, self.setting.threads
@@ -66,12 +67,12 @@ class Pairs(Operator):
         return {name: self._others(slot, indptr, columns), TRUE: EdgeRows(indptr, true)}
 
     def _others(self, slot: PublishedSlot, indptr: Array, columns: Array) -> EdgeRows:
-        """The rows of these vertices, by pair: each is read once, however many pairs it is in."""
+        """Returns the rows of these vertices, by pair. Each row is read once, however many pairs it is in."""
         chosen, index = numbered(columns, len(self.ids))
         return EdgeRows(indptr, slot.store.read(chosen), index)
 
     def types(self, start: int, stop: int) -> EdgeRows:
-        """What the pairs of the vertices ``start:stop`` are, uint8 [m, 1], in the order of their scores."""
+        """Returns the types of the pairs of the vertices ``start:stop``, uint8 [m, 1], in the order of their scores."""
         first, last, indptr = self._range(start, stop)
         return EdgeRows(indptr, self.kind[first:last])
 

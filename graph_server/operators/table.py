@@ -1,5 +1,7 @@
-"""The operators of one partition, by name; apart from them those of vertices that count in a loss or an evaluation
-(docs/adr/0038, 0040); and each lane's view of the partition (docs/adr/0043).
+"""The operators of one partition by name, and each lane's view of the partition (docs/adr/0043).
+
+Steps of the loss have operators of their own: they gather only for vertices that count in a loss or an evaluation
+(docs/adr/0038, 0040).
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from siafu.tasks import Lane, Program, Step
 
 
 class OfLoss(NamedTuple):
-    """What a lane's marked gathers look along."""
+    """The edges along which a lane's steps of the loss gather, and the rows that they read."""
 
-    edges: Shard  # those into vertices that count, of the vertices of ``seen``
-    feeding: Array  # bool, of these vertices: the rows that are read
-    seen: LaneView  # what the lane sees, now that this is known
+    edges: Shard  # edges into vertices that count, of the vertices of ``seen``
+    feeding: Array  # bool, by vertex of ``seen``: whether its row is read
+    seen: LaneView  # the lane's view from now on
 
 
 class OperatorTable:
@@ -44,10 +46,10 @@ class OperatorTable:
         lanes: Sequence[Lane],
         threads: int,
     ):
-        """``edge_types``: what the shard's stand for; ``threads``: that one call may use."""
+        """``edge_types``: the meaning of the shard's edge types; ``threads``: for one call of an operator."""
         self._config, self._model, self._shard, self._threads = config, model, shard, threads
         self._programs = {lane: programs[lane] for lane in lanes}
-        self.one_view = edge_types != "inductive"  # whether both lanes look along the same edges
+        self.one_view = edge_types != "inductive"  # whether both lanes gather along the same edges
         self.seen: dict[Lane, LaneView] = {}
         self.made: dict[tuple[Lane, str, bool], Operator] = {}  # by lane, name, and whether step.of_loss
         for lane in lanes:
@@ -61,8 +63,7 @@ class OperatorTable:
                 if views.share_of_loss(float(trains.mean()) if len(trains) else 1.0) < 1.0:
                     self.seen[lane] = self.seen[lane].among(trains)
             for name in self._names(lane):
-                # Pairs are none of the edges that are gathered along. Of linear gathers both lanes share one operator:
-                # it holds the edges.
+                # Pairs use edges that no gather uses. Both lanes share one linear operator, because it holds the edges.
                 known = self.made.get((Lane.TRAIN, name, False)) if same and name == "linear" else None
                 along = shard if name == "pairs" else self.seen[lane].shard
                 self.made[lane, name, False] = known or self._build(name, along, lane)
@@ -71,7 +72,8 @@ class OperatorTable:
         return self.made[lane, step.operator, step.of_loss]
 
     def read_along(self, lane: Lane, operator: str) -> Shard:
-        """The edges at whose other ends the lane's steps with this operator read rows; the shard itself: all."""
+        """Returns the edges at whose other ends the lane's steps with this operator read rows; the shard itself: all
+        edges."""
         if operator != "pairs":
             return self.seen[lane].shard
         pairs = self.made[lane, operator, False]
@@ -79,17 +81,18 @@ class OperatorTable:
         return pairs.along(self._shard)
 
     def of_loss(self, lane: Lane, counts: Array) -> OfLoss | None:
-        """What the lane's marked steps gather along, None if it has none; ``counts``: bool ``[n + ghosts backwards]``,
-        the partition's vertices that count. Takes seconds where there are many edges, and changes nothing here."""
+        """Finds the edges of the lane's steps of the loss; None if it has no such steps. ``counts``: bool
+        ``[n + ghosts backwards]``, whether each vertex counts. Takes seconds if there are many edges. Changes no
+        state."""
         if not any(step.of_loss for step in self._programs[lane].steps):
             return None
         seen, n = self.seen[lane], len(self._shard.vertices)
         mine = np.asarray(seen.take(counts[:n]))
-        if on_device(self._config):  # a card's memory is too dear for edges a second time
+        if on_device(self._config):  # GPU memory is too scarce for a second copy of edges
             return OfLoss(seen.shard, np.ones(len(mine), bool), seen)
         edges = views.into_training(seen.shard, np.append(mine, counts[n:]))
-        # Vertices that count, and those with an edge into one. Where the view has all edges, a row with any counts:
-        # those that are read are among them.
+        # Vertices that count, and vertices with an edge into one. If the view has all edges, every row with an edge is
+        # included: the rows that are read are among them.
         feeding = mine | (np.diff(edges.out_edges.indptr) > 0)
         if self._programs[lane].of_loss and views.few(feeding):
             few = LaneView(edges, seen.bounds, seen.rows).among(feeding)
@@ -97,7 +100,8 @@ class OperatorTable:
         return OfLoss(edges, feeding, seen)
 
     def add(self, lane: Lane, found: OfLoss) -> None:
-        """Makes the operators of the lane's marked steps; where few rows feed them, all steps are marked."""
+        """Makes the operators of the lane's steps of the loss. If the lane's view shrinks to the rows that feed them,
+        all its steps are of the loss, and these operators replace the others."""
         every, self.seen[lane] = self.seen[lane], found.seen
         marked = {step.operator for step in self._programs[lane].steps if step.of_loss}
         for name in marked:

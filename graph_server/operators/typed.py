@@ -1,11 +1,11 @@
-"""A mean over the in-edges of each relation, on its own, which is what R-GCN gathers. R relations:
+"""The mean over the in-edges of each relation separately, as R-GCN gathers. R relations:
 
     expand   Z_v = [mean_1 | ... | mean_R] of H_u        slot Z is R times as wide as what it gathers
     sum      Z_v = mean_1 of T_1u + ... + mean_R of T_Ru    T_u = [T_1u | ... | T_Ru]; slot Z is as wide as one of them
 
-mean_r is Σ w_uv X_u / c_vr over the edges u -> v of relation r, c_vr the sum of their weights: rows of zeros
-where there is none. Backward, c_v comes with what v publishes, so that nobody needs to know it of a ghost; a
-sum's dZ_v travels once, for all relations.
+mean_r is Σ w_uv X_u / c_vr over the edges u -> v of relation r, c_vr the sum of their weights; it is zero without such
+edges. Backward, v's published rows include c_v, so that no server needs to know the c of a ghost. A sum's dZ_v is sent
+once for all relations.
 
     SC'  expand: publishes [dZ_v1 / c_v1 | ... | dZ_vR / c_vR];  sum: [dZ_v | 1 / c_v1 ... 1 / c_vR], as R products
     GA'  dH_u or dT_ru = Σ w_uv (dZ_vr / c_vr)              along out-edges of relation r; dH sums over r, too
@@ -27,7 +27,7 @@ from siafu.tasks import Kind, Step
 
 
 class SideBySide:
-    """Blocks of columns, each a table of its own."""
+    """Store of rows in blocks of columns, each in its own table."""
 
     def __init__(self, blocks: list[TableStore]):
         self.blocks = blocks
@@ -57,8 +57,8 @@ class SideBySide:
 
 
 class Multiplied:
-    """Rows beside a factor for each block: written and sent so, and kept as blocks, which
-    are the rows times their factors."""
+    """Store of rows with a factor for each block. Rows are written and sent with their factors; each block's table
+    keeps the rows times its factor."""
 
     def __init__(self, blocks: list[TableStore]):
         self.blocks = blocks
@@ -93,7 +93,7 @@ class Typed(Operator):
         self.edges = {False: views.typed(shard.in_edges, self.num_types)}
         self.edges[True] = self.edges[False] if shard.undirected else views.typed(shard.out_edges, self.num_types)
         self.inverse = [_inverse_degree(edges, setting.dtype) for edges in self.edges[False]]  # 1 / c, [n] by relation
-        self._width: dict[str, int] = {}  # of a block of columns, by the slot that is published
+        self._width: dict[str, int] = {}  # published slot -> width of a block of its columns
         for step in self.model.program(setting.lane).steps:
             if step.operator == "typed" and step.kind is Kind.GA:
                 width = min(self.model.width(str(step.gathers)), self.model.width(step.writes[0]))
@@ -122,7 +122,7 @@ class Typed(Operator):
         return dict.fromkeys(step.writes, values)
 
     def _sums(self, gradient: str) -> bool:
-        """Whether the slot whose gradient this is was summed over relations."""
+        """Whether the forward slot of this gradient was summed over relations."""
         return self.model.width(gradient) == self._width[gradient]
 
     def gather(
@@ -152,7 +152,7 @@ class Typed(Operator):
 
 
 def _inverse_degree(edges: Edges, dtype: np.dtype[Any]) -> Array:
-    """1 / the sum of the weights of each row's edges; 0 for a row without any."""
+    """Returns 1 / (the sum of the weights of a row's edges) for each row; 0 for a row without edges."""
     counts = np.diff(edges.indptr)
     degree: Array = counts.astype(np.float64)  # [n]
     if edges.weight is not None:

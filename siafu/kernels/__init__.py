@@ -1,6 +1,7 @@
 """Kernels: loops over edges and rows in which NumPy is slow, or whose bits NumPy changes from processor to processor.
 
-Compiled (``src/``) or, without a compiler, in SciPy. Servers, tensor workers, preparation and benchmarks use them.
+They are compiled (``src/``) or, without a compiler, use SciPy. Servers, tensor workers, preparation and benchmarks call
+them.
 """
 
 from typing import Final

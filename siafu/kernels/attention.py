@@ -5,7 +5,7 @@
     Z_v = sum_u m_vu alpha_vu T_u      T [N, heads * width]: heads side by side
     m_vu                               dropout: 0 or 1 / (the share kept), after the softmax; 1 without
 
-What backward needs is the size of the vertices, not of the edges. With l' the slope of LeakyReLU at the edge:
+Backward needs arrays over vertices, not over edges. With l' the slope of LeakyReLU at the edge:
 
     log_total_v = ln sum_u w exp(e_vu)                   alpha_vu = w_vu exp(e_vu - log_total_v)
     leaned_v = sum_u m_vu alpha_vu l'_vu T_u             leaned_total_v = sum_u alpha_vu l'_vu
@@ -14,14 +14,14 @@ What backward needs is the size of the vertices, not of the edges. With l' the s
     dT_u = sum_v m_vu alpha_vu dZ_v
     ds_u = <T_u, sum_v m_vu alpha_vu l'_vu dZ_v> - sum_v alpha_vu l'_vu delta_v
 
-Backward is one pass over the out-edges u -> v, which make alpha again from t_v, log_total_v and their own s_u, and m
-from the ids of u and v (``EdgeDropout``).
+Backward is one pass over the out-edges u -> v. It recomputes alpha from t_v, log_total_v and s_u, and m from the ids of
+u and v (``EdgeDropout``).
 
 Rows that edges point at are ``Records``: a row with its scores beside it, in float32, bfloat16, or float64 (which numpy
-computes). Sums are float32, in an order that depends on the row alone. Scores may be of any size: float32's 1e4 + 1e-3
-is what limits alpha's accuracy then. A vertex without edges gets zeros.
+computes). Sums are float32, in an order that depends on the row alone. Scores may have any size; for large ones
+float32 (1e4 + 1e-3) limits alpha's accuracy. A vertex without edges gets zeros.
 
-Where alpha is computed elsewhere: ``siafu.kernels.coefficients``.
+If ApplyEdge computes alpha: ``siafu.kernels.coefficients``.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ __all__ = ["Attended", "EdgeDropout", "Records", "attend", "attend_backward", "t
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """What a range of k targets gathered, and what its backward needs: see the module's formulas."""
+    """The gathered rows of a range of k targets, and the values that backward needs: see the module's formulas."""
 
     Z: Array  # [k, heads * width]
     log_total: Array  # [k, heads]; +inf for a vertex without edges
-    leaned: Array  # [k, heads * width]; not made (0 rows) without ``training``
-    leaned_total: Array  # [k, heads]; the same
+    leaned: Array  # [k, heads * width]; empty (0 rows) without ``training``
+    leaned_total: Array  # [k, heads]; empty (0 rows) without ``training``
 
 
 def attend(
@@ -74,9 +74,9 @@ def attend(
     out: Attended | None = None,
     threads: int = 1,
 ) -> Attended:
-    """Rows ``start:stop``: each gathers the rows T of its in-neighbours, weighed by attention.
+    """Gathers for the rows ``start:stop``: each sums the rows T of its in-neighbours, weighted by attention.
 
-    sources: T and s of what columns stand for: inner vertices, then ghosts.
+    sources: T and s by column: of inner vertices, then ghosts.
     target: t of all inner vertices [n, heads], or of the range alone [k, heads].
     add_self: every vertex attends to itself too, with weight 1 (GAT on graphs with self-loops; shards hold none).
 
@@ -117,7 +117,7 @@ def _checked(out: Attended | None, sources: Records, k: int, training: bool) -> 
 
 
 def target_gradient(attended: Attended, dZ: Array) -> tuple[Array, Array]:
-    """dt [k, heads], and delta [k, heads], which the sources will ask for."""
+    """Returns dt [k, heads], and delta [k, heads], which the sources will need."""
     heads = attended.leaned_total.shape[1]
     delta = functions.dots(dZ, attended.Z, heads)
     return functions.dots(dZ, attended.leaned, heads) - delta * attended.leaned_total, delta
@@ -137,7 +137,8 @@ def attend_backward(
     out: tuple[Array, Array] | None = None,
     threads: int = 1,
 ) -> tuple[Array, Array]:
-    """dT [k, heads * width] and ds [k, heads] of the sources ``start:stop``, from the targets of their out-edges.
+    """Returns dT [k, heads * width] and ds [k, heads] of the sources ``start:stop``, from the targets of their
+    out-edges.
 
     targets: dZ with t, log_total and delta of each target.
     rows: T [n, heads * width], float32 or bfloat16's bits; source: s [n, heads]. Both of all inner vertices, or (each)

@@ -18,7 +18,7 @@ ATTEND, BACKWARD = range(2)  # attention.hpp: Mode
 
 
 class Call(ctypes.Structure):
-    """attention.cpp: Call. It holds addresses only: who fills it in keeps the arrays."""
+    """attention.cpp: Call. It holds only addresses: the caller must keep the arrays alive."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("indptr", "indices", "weight", "alpha", "rows", "scores")),
@@ -59,7 +59,8 @@ class Call(ctypes.Structure):
         return call
 
     def set_own(self, scores: Array) -> Array:
-        """t of the range, or s backwards. Returns what the caller keeps until the call is done; so do the others."""
+        """Sets t of the range, or s backwards. Like the other setters, returns the array that the caller must keep
+        until the call is done."""
         scores = np.ascontiguousarray(scores, np.float32)
         self.own = scores.ctypes.data - self.start * self.heads * 4
         return scores
@@ -70,7 +71,7 @@ class Call(ctypes.Structure):
         return alpha
 
     def set_own_rows(self, rows: Array) -> Array:
-        """T of the range."""
+        """Sets T of the range."""
         rows = np.ascontiguousarray(rows, np.uint16 if rows.dtype == np.uint16 else np.float32)
         self.own_rows = rows.ctypes.data - self.start * rows.shape[1] * rows.itemsize
         self.own_bits16 = rows.dtype == np.uint16
@@ -88,7 +89,7 @@ class Call(ctypes.Structure):
 
 
 def computed_here(base: Records) -> bool:
-    """Whether numpy must do it."""
+    """Whether numpy must compute it: without the compiled library, or for float64."""
     return LIBRARY is None or base.dtype == "float64"
 
 
@@ -100,7 +101,7 @@ def real_rows(rows: Array) -> Array:
 
 
 def rows_of_range(array: Array, edges: Edges, start: int, stop: int, columns: int, name: str) -> Array:
-    """The k rows of ``start:stop``, of an array of all inner vertices' rows or of those alone."""
+    """Returns the k rows ``start:stop`` of an array that has the rows of all inner vertices, or only these."""
     if len(array) == stop - start:
         check(array, (stop - start, columns), name)
         return array

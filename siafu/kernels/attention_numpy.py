@@ -2,7 +2,7 @@
 block of rows at a time.
 
 Coefficients per edge and head exist here, for ``BLOCK_EDGES`` edges (or one row's) at once. Computes in the dtype of
-the rows. Arrays that belong to the rows have only those of the range.
+the rows. Arrays by row have only the rows of the range.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLOCK_EDGES = 1 << 20
 
 
 class _Block:
-    """The edges of some rows; those to themselves first in each, if they count."""
+    """The edges of some rows; each row begins with the edge to itself if ``add_self``."""
 
     def __init__(self, edges: Edges, start: int, begin: int, end: int, add_self: bool):
         first, last = int(edges.indptr[begin]), int(edges.indptr[end])
@@ -38,13 +38,13 @@ class _Block:
         self.row = np.repeat(np.arange(end - begin), counts)
 
     def gather(self, weight: Array, rows: Array) -> Array:
-        """Rows [N, heads * width] of the columns, summed with weight [edges, heads]."""
+        """Sums the rows [N, heads * width] of the columns with weight [edges, heads]."""
         by_head = np.split(rows, weight.shape[1], axis=1)
         parts = [csr.multiply(self.indptr, self.columns, weight[:, h], part) for h, part in enumerate(by_head)]
         return np.concatenate(parts, axis=1)
 
     def kept(self, values: Array, dropout: EdgeDropout | None, forward: bool) -> Array:
-        """Values [edges, heads], without those that are dropped."""
+        """Applies dropout to values [edges, heads]."""
         if dropout is None:
             return values
         rows = self.begin + self.row
@@ -75,7 +75,7 @@ def attend(
     add_self: bool,
     dropout: EdgeDropout | None,
 ) -> tuple[Array, Array, Array, Array]:
-    """Z, log_total, leaned and leaned_total of the rows: see ``siafu.kernels.attention``."""
+    """Returns Z, log_total, leaned and leaned_total of the rows: see ``siafu.kernels.attention``."""
     made = _nothing(stop - start, T, s.shape[1])
     for block in _blocks(edges, start, stop, add_self):
         signed, made[1][block.place] = ops.segment_softmax(
@@ -95,7 +95,7 @@ def attend_given(
     add_self: bool,
     dropout: EdgeDropout | None,
 ) -> tuple[Array, Array, Array, Array]:
-    """``attend`` with signed coefficients [edges of the range, heads]; log_total is not made."""
+    """Computes ``attend`` with signed coefficients [edges of the range, heads]; log_total stays zero."""
     made = _nothing(stop - start, T, alpha.shape[1])
     for block in _blocks(edges, start, stop, add_self):
         _sum_up(made, block, alpha[block.edges].astype(T.dtype, copy=False), slope, T, dropout)
@@ -115,7 +115,8 @@ def _sum_up(
     T: Array,
     dropout: EdgeDropout | None,
 ) -> None:
-    """Of signed coefficients: negative where LeakyReLU was."""
+    """Writes Z, leaned and leaned_total of a block into ``made``, from signed coefficients: negative where LeakyReLU's
+    argument was."""
     alpha, lean = np.abs(signed), ops.either(signed < 0, slope, 1, T.dtype)
     kept = block.kept(alpha, dropout, forward=True)
     made[0][block.place] = block.gather(kept, T)
@@ -138,7 +139,7 @@ def backward(
     add_self: bool,
     dropout: EdgeDropout | None,
 ) -> tuple[Array, Array]:
-    """dT and ds of the rows; marks: t, log_total and delta of the targets."""
+    """Returns dT and ds of the rows. marks: t, log_total and delta of the targets."""
     t, log_total, delta = marks
     dT, ds = np.zeros((stop - start, dZ.shape[1]), dZ.dtype), np.zeros((stop - start, s.shape[1]), dZ.dtype)
     for block in _blocks(out_edges, start, stop, add_self):
@@ -157,7 +158,7 @@ def backward(
 def rows_gradient(
     out_edges: Edges, start: int, stop: int, dZ: Array, alpha: Array, add_self: bool, dropout: EdgeDropout | None
 ) -> Array:
-    """dT of the rows, with signed coefficients [edges of the range, heads]."""
+    """Returns dT of the rows. alpha: signed coefficients [edges of the range, heads]."""
     dT = np.zeros((stop - start, dZ.shape[1]), dZ.dtype)
     for block in _blocks(out_edges, start, stop, add_self):
         values = np.abs(alpha[block.edges].astype(dZ.dtype, copy=False))

@@ -1,7 +1,7 @@
 """Products of sparse rows (bags of words) with a small matrix, X W and Xᵀ D.
 
-A row of X W is a sum of rows of W, as a vertex's is of its neighbours': ``gather`` does it. NumPy alone (``siafu.ops``)
-must make blocks of X dense, and multiplies the zeros too: 20 times slower.
+A row of X W is a weighted sum of rows of W, just as a vertex sums its neighbours' rows: ``gather`` computes it. NumPy
+alone (``siafu.ops``) must make blocks of X dense, and multiplies the zeros too: 20 times slower.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from siafu.kernels.gather import gather
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array, Edges, SparseRows
 
-#: How often each row of W is read, on the mean, for a copy of W that begins at a cache line to pay: a
-#: quarter of the time, with 1 MB.
+#: The mean number of reads of each row of W from which a copy of W that begins at a cache line pays: it saves a quarter
+#: of the time with 1 MB.
 OFTEN = 8
 
 
 def matmul_sparse(X: SparseRows, W: Array, add: Array | None = None, *, threads: int = 1) -> Array:
-    """``siafu.ops.matmul`` of sparse X ``[n, F]`` and W ``[F, G]``: ``[n, G]`` in W's
-    dtype, added to ``add`` in place."""
+    """Computes ``siafu.ops.matmul`` of sparse X ``[n, F]`` and W ``[F, G]``: ``[n, G]`` in W's dtype, added to ``add``
+    in place."""
     if LIBRARY is not None and W.dtype == FLOAT32 and W.size:
         edges = Edges(
             np.ascontiguousarray(X.indptr), np.ascontiguousarray(X.indices), np.ascontiguousarray(X.data, FLOAT32)
@@ -43,7 +43,7 @@ def matmul_sparse(X: SparseRows, W: Array, add: Array | None = None, *, threads:
 
 
 def matmul_sparse_transposed(X: SparseRows, D: Array) -> Array:
-    """``siafu.ops.matmul_transposed`` of sparse X ``[n, F]`` and D ``[n, G]``: ``[F, G]`` in D's dtype."""
+    """Computes ``siafu.ops.matmul_transposed`` of sparse X ``[n, F]`` and D ``[n, G]``: ``[F, G]`` in D's dtype."""
     if not csr.AVAILABLE:
         return ops.matmul_transposed(X, D)
     return csr.multiply(X.indptr, X.indices, X.data, D, width=X.width)

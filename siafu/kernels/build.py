@@ -3,9 +3,9 @@
 
     python -I siafu/kernels/build.py      compiles them in a checkout, before anything is installed (the Makefile)
 
-Only this file says it. ``setup.py`` reads it by its path, before siafu can be imported, and so does it
-``siafu/allotment.py``: it imports no package. SIAFU_ISAS in the environment: ``all`` instruction sets, or ``native``:
-this machine's best alone, in a third of the time. CXX, CXXFLAGS and LDFLAGS are heeded.
+No other file defines them. ``setup.py`` runs this file by its path, before siafu can be imported, and this file runs
+``siafu/allotment.py`` in the same way: neither imports a package. SIAFU_ISAS in the environment: ``all`` instruction
+sets, or ``native``: only this machine's best, in a third of the time. CXX, CXXFLAGS and LDFLAGS are used.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PER_ISA = (
     "plain_rows",
     "pairs_rows",
 )
-#: To compile: first, so that nothing is left to wait for at the end.
+#: The longest to compile: they are compiled first, so that the build does not wait for one of them at the end.
 LONGEST = (
     "gather_rows",
     "attention_forward_float",
@@ -53,7 +53,7 @@ LONGEST = (
     "attention_backward_bfloat16",
     "dense_rows",
 )
-#: Compiled once, for any processor: threads, the choice of the instruction set, and what needs no vectors.
+#: Compiled once, for any processor: threads, the choice of the instruction set, and code without vectors.
 COMMON = (
     "threads",
     "isa",
@@ -71,14 +71,14 @@ COMMON = (
     "pairs",
 )
 
-#: GCC and clang know all of them.
+#: Flags that both GCC and clang know.
 FLAGS = [
     "-std=c++17",
     "-O3",
     "-fvisibility=hidden",
     "-fno-math-errno",
     "-fno-trapping-math",
-    "-ffp-contract=off",  # a product and a sum are one operation only where src/fused.hpp says so
+    "-ffp-contract=off",  # only src/fused.hpp fuses products and sums
     "-pthread",
     "-Wall",
     "-Wno-psabi",  # vectors wider than the processor's are passed between inlined functions alone
@@ -89,9 +89,9 @@ _AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512cd", 
 _AVX512_BF16 = ["-mavx512bf16", *_AVX512]
 _AMX = ["-mamx-tile", "-mamx-bf16", *_AVX512_BF16]
 X86 = {"scalar": [], "avx2": _AVX2, "avx512": _AVX512, "avx512bf16": _AVX512_BF16, "amx": _AMX}
-#: By the number that siafu/kernels/src/isa.hpp gives them.
+#: Instruction sets by their number in siafu/kernels/src/isa.hpp.
 ISAS = ("scalar", "neon", "avx2", "avx512", "avx512bf16", "amx")
-#: All but products of bfloat16 are the other set's.
+#: Instruction set -> the set that it uses for everything but products of bfloat16.
 RESTS_ON = {"avx512bf16": "avx512", "amx": "avx512"}
 #: NEON is part of every 64-bit arm processor: the compiler's own vectors become NEON.
 ARM: dict[str, list[str]] = {"neon": []}
@@ -107,7 +107,7 @@ class Unit(NamedTuple):
 
 
 def instruction_sets(machine: str) -> dict[str, list[str]]:
-    """Name -> flags of the instruction sets that ``machine`` (as ``platform.machine()`` has it) may have."""
+    """Returns name -> flags of the instruction sets that ``machine``, a ``platform.machine()``, may have."""
     machine = machine.lower()
     if machine in ("x86_64", "amd64"):
         return X86
@@ -115,11 +115,11 @@ def instruction_sets(machine: str) -> dict[str, list[str]]:
 
 
 def units(sets: dict[str, list[str]]) -> list[Unit]:
-    """All that is compiled for these instruction sets, in the order to begin in; the objects make one library."""
+    """Returns all units for these instruction sets, in the order of compilation; their objects make one library."""
     built = [(f"SIAFU_HAS_{isa.upper()}", "1") for isa in sets]
     found = [Unit(name, "common", [], [("SIAFU_SOURCES", f'"{sources_digest()}"'), *built]) for name in COMMON]
     for isa, flags in sets.items():
-        has = next(name for name, known in X86.items() if known == flags) if isa in RESTS_ON else isa  # its stand-in
+        has = next(name for name, known in X86.items() if known == flags) if isa in RESTS_ON else isa  # the set or its stand-in
         macros = [("SIAFU_ISA", isa), (f"SIAFU_{has.upper()}", "1")]
         names = ["dense_rows"] if isa in RESTS_ON else PER_ISA
         found += [Unit(name, isa, flags, macros) for name in names]
@@ -127,8 +127,8 @@ def units(sets: dict[str, list[str]]) -> list[Unit]:
 
 
 def sources_digest() -> str:
-    """What ``siafu.kernels.library`` compares, so that a library of older sources is
-    not called with newer structures."""
+    """Returns a digest of the sources. ``siafu.kernels.library`` compares it, so that a library of older sources is not
+    called with newer structures."""
     digest = hashlib.sha256()
     for file in sorted(FOLDER.glob("*.[ch]pp")):
         digest.update(file.read_bytes())
@@ -137,16 +137,16 @@ def sources_digest() -> str:
 
 # --- compiling --------------------------------------------------------------------------------------------------------
 
-IN_TREE = FOLDER.with_name("_native.so")  # where a checkout has it
+IN_TREE = FOLDER.with_name("_native.so")  # the library in a checkout
 SAY_EVERY_S = 5.0
 
 
 class CompileError(Exception):
-    """With the compiler's first error, or that there is none."""
+    """Compiling failed: the message is the compiler's first error, or says that there is no compiler."""
 
 
 class Compiler(NamedTuple):
-    """A C++ compiler: the command, and what it gets before FLAGS, which win: conda's CXXFLAGS have -O2."""
+    """A C++ compiler: the command, and its flags before FLAGS. FLAGS override them: conda's CXXFLAGS have -O2."""
 
     command: Sequence[str]
     flags: Sequence[str]
@@ -156,7 +156,7 @@ class Compiler(NamedTuple):
 
     @classmethod
     def of_this_machine(cls) -> Compiler:
-        """CXX, or the first that is installed. CompileError without one."""
+        """Returns the compiler CXX, or the first one installed. Raises: CompileError without one."""
         there = [name for name in ("c++", "g++", "clang++") if shutil.which(name)]
         command = shlex.split(os.environ.get("CXX", "")) or there[:1]
         if not command:
@@ -165,7 +165,7 @@ class Compiler(NamedTuple):
         return cls(command, ("-fPIC", *flags), ("-fPIC", "-shared", *flags, *link))
 
     def run(self, *words: str) -> None:
-        """In the folder of the sources, so that no path gets into what is made."""
+        """Runs the compiler in the folder of the sources, so that its output contains no path. Raises: CompileError."""
         try:
             ended = subprocess.run(
                 [*self.command, *words],
@@ -193,8 +193,8 @@ class Compiler(NamedTuple):
         return True
 
     def library(self, units: Sequence[Unit], out: Path, jobs: int, *, says: bool = False) -> None:
-        """Of these units, at ``out``: by ``jobs`` processes, in a folder beside it; a process that has an older one
-        mapped keeps it. says: how many are compiled, every few seconds. CompileError."""
+        """Compiles these units into a library at ``out``, by ``jobs`` processes, in a folder beside it. Processes that
+        have an older library mapped keep it. says: prints the progress every few seconds. Raises: CompileError."""
         with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=".draft-") as folder:
             draft = Path(folder)
             with ThreadPoolExecutor(jobs) as pool:  # the compiler is a process of its own
@@ -207,7 +207,7 @@ class Compiler(NamedTuple):
             (draft / "library.so").replace(out)
 
     def _follow(self, compiling: Sequence[Future[str]], says: bool) -> None:
-        """Until all are done, or one has failed."""
+        """Waits until all units are compiled; raises the error of the first that failed."""
         begin, left = time.monotonic(), set(compiling)
         while left:
             if says:
@@ -225,8 +225,8 @@ class Compiler(NamedTuple):
 
 
 def build(out: Path, default: str) -> None:
-    """This machine's library at ``out``, unless IN_TREE has all of it, which is copied then: an extra that is installed
-    later needs it no second time. default: what SIAFU_ISAS is if it is not given. CompileError."""
+    """Builds this machine's library at ``out``. If IN_TREE has all of it, it is copied instead, so that installing an
+    extra later compiles nothing again. default: of SIAFU_ISAS. Raises: CompileError."""
     sets = instruction_sets(platform.machine())
     if os.environ.get("SIAFU_ISAS", default) != "all":
         there = loaded(IN_TREE)
@@ -249,7 +249,7 @@ def build(out: Path, default: str) -> None:
 
 
 def loaded(library: Path) -> ctypes.CDLL | None:
-    """The library, if it was made of these sources and flags and for a machine like this."""
+    """Loads the library; None unless it was made of these sources and flags, and for this kind of machine."""
     try:
         if library.stat().st_mtime < Path(__file__).stat().st_mtime:  # perhaps other flags
             return None
@@ -261,13 +261,13 @@ def loaded(library: Path) -> ctypes.CDLL | None:
 
 
 def is_new(library: Path, wanted: Iterable[str]) -> bool:
-    """Whether all that would be compiled is in it."""
+    """Whether the library is current and has all of these instruction sets."""
     found = loaded(library)
     return found is not None and all(found.siafu_built() >> ISAS.index(isa) & 1 for isa in wanted)
 
 
 def _best(compiler: Compiler) -> int:
-    """This machine's instruction set, in the words of the code that will choose."""
+    """Returns the number of this machine's best instruction set, from the same code that chooses it at run time."""
     with tempfile.TemporaryDirectory() as folder:
         probe = Path(folder, "probe.so")
         compiler.library([Unit("isa", "common", [], [("SIAFU_SOURCES", '""')])], probe, 1)
@@ -275,8 +275,8 @@ def _best(compiler: Compiler) -> int:
 
 
 def main() -> None:
-    """In the checkout; without a compiler, siafu computes with SciPy."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background: Ctrl-C ends compilers too
+    """Builds the kernels in the checkout. If that fails, siafu computes with SciPy."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background: Ctrl-C must end compilers too
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which removes the draft
     try:

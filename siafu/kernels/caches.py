@@ -11,13 +11,13 @@ from siafu.sparse import Array
 
 LINE_BYTES: Final = 64
 CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
-#: Where the kernel does not tell: small for a server of today.
+#: Sizes by level if the kernel does not tell: small for a server of today.
 DEFAULT_BYTES: Final = {2: 1 << 20, 3: 32 << 20}
 UNITS: Final = {"K": 1 << 10, "M": 1 << 20}
 
 
 def size(level: int, folder: Path = CACHES) -> int:
-    """Bytes of the data cache of that level that core 0 sees (sysconf tells the whole socket's of some processors)."""
+    """Returns the bytes of core 0's data cache of this level (sysconf gives the whole socket's on some processors)."""
     for index in sorted(folder.glob("index*")):
         try:
             if int((index / "level").read_text()) == level and "Instruction" not in (index / "type").read_text():
@@ -33,13 +33,13 @@ L3_BYTES: Final = size(3)
 
 
 def line_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Zeros at the start of a cache line, and a line more behind the last: NumPy's arrays begin anywhere, and a row of
-    64 bytes that lies across two lines is read as two."""
+    """Returns zeros that begin at a cache line, with one more line after the end. NumPy's arrays begin anywhere, and a
+    row of 64 bytes across two lines costs two reads."""
     return _at_a_line(np.zeros(_room(shape, dtype), np.uint8), shape, dtype)
 
 
 def line_copy(rows: Array) -> Array:
-    """The same values at the start of a cache line."""
+    """Returns a copy that begins at a cache line."""
     copy = _at_a_line(np.empty(_room(rows.shape, rows.dtype), np.uint8), rows.shape, rows.dtype)
     copy[:] = rows
     return copy

@@ -1,7 +1,7 @@
-"""The checksum of tensors on the wire, for servers, and of prepared graphs: the same CRC-32 as zlib's, at the
-speed of memory (src/checksum.cpp).
+"""The checksum of servers' tensors on the wire, and of prepared graphs: the same CRC-32 as zlib's, at the speed of
+memory (src/checksum.cpp).
 
-zlib's makes 3 to 7 GB/s, less than loopback carries; it is what Lambdas have.
+zlib's reaches 3 to 7 GB/s, less than loopback carries; Lambdas use zlib's.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import numpy as np
 
 from siafu.kernels.library import LIBRARY
 
-#: Below, calling into the library costs more than it saves.
+#: The least size for the library: for fewer bytes the call costs more than it saves.
 LEAST_BYTES = 1 << 12
 
 
 def _compiled() -> Callable[[int, int, int], int] | None:
-    """The library's function of a checksum to go on from, an address and a size; None where zlib's is as fast."""
+    """Returns the library's function (checksum to continue, address, size) -> checksum; None if the library or the
+    processor's instruction for it is missing."""
     if LIBRARY is None or not hasattr(LIBRARY, "siafu_has_crc32") or not LIBRARY.siafu_has_crc32():
         return None
     function: Any = LIBRARY.siafu_crc32
@@ -32,7 +33,7 @@ _CRC32 = _compiled()
 
 
 def crc32(data: bytes | bytearray | memoryview, value: int = 0) -> int:
-    """``zlib.crc32(data, value)``, of contiguous bytes."""
+    """Returns ``zlib.crc32(data, value)`` of contiguous bytes."""
     nbytes = memoryview(data).nbytes
     if _CRC32 is None or nbytes < LEAST_BYTES:
         return zlib.crc32(data, value)

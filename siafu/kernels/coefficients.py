@@ -1,9 +1,9 @@
 """Attention (``siafu.kernels.attention``) with coefficients that an ApplyEdge task has computed.
 
-What leaves the server is ``edge_scores`` and ``segments``; ``siafu.ops.segment_softmax`` makes coefficients of them,
-which come back *signed*: |alpha| is the coefficient, negative where LeakyReLU was on its negative side. Per edge and
-head, [edges of the range, heads], rows one after the other; with ``add_self`` each row begins with the edge of the
-vertex to itself, then has its edges in the order of the shard. Edge weights are in alpha already.
+The server sends ``edge_scores`` and ``segments``. ``siafu.ops.segment_softmax`` computes coefficients from them, which
+come back *signed*: |alpha| is the coefficient; it is negative where LeakyReLU's argument was. Arrays are per edge and
+head, [edges of the range, heads], row after row. With ``add_self`` each row begins with the edge of the vertex to
+itself, then has its edges in the order of the shard. Edge weights are in alpha already.
 
     forward   segment_softmax(edge_scores: s; own t) -> alpha over in-edges, log_total; here: ``attend_given``
     backward  segment_softmax_backward(edge_scores: t, log_total, delta; ``edge_dot``; own s) -> alpha over out-edges,
@@ -34,13 +34,14 @@ from siafu.sparse import Array, Edges
 
 
 def segments(edges: Edges, start: int, stop: int, *, add_self: bool = False) -> Array:
-    """Where the coefficients of each of the rows ``start:stop`` begin, and where the last ends: int64 [k + 1]."""
+    """Returns the start of each row's coefficients, for the rows ``start:stop``, and the end of the last: int64
+    [k + 1]."""
     indptr = np.asarray(edges.indptr[start : stop + 1]) - edges.indptr[start]
     return np.asarray(indptr + np.arange(len(indptr)) if add_self else indptr)
 
 
 def edge_scores(edges: Edges, start: int, stop: int, base: Records, *, add_self: bool = False) -> Array:
-    """The scores of the other end of each edge of the rows: [edges of the range, num_scores * heads].
+    """Returns the scores of the other end of each edge of the rows: [edges of the range, num_scores * heads].
 
     base: with s (forward), or with t, log_total and delta (backward).
     """
@@ -69,8 +70,8 @@ def attend_given(
     training: bool = True,
     threads: int = 1,
 ) -> Attended:
-    """``attend`` with signed coefficients. sources: T, with any scores; log_total: as
-    it came with alpha, kept as it is.
+    """Computes ``attend`` with signed coefficients. sources: T, with any scores; log_total: the one computed with
+    alpha, returned unchanged.
 
     Raises: ValueError if shapes or dtypes do not fit.
     """
@@ -108,7 +109,7 @@ def rows_gradient(
     dropout: EdgeDropout | None = None,
     threads: int = 1,
 ) -> Array:
-    """dT_u = sum of m_vu |alpha_vu| dZ_v over the out-edges u -> v of each row: [k, heads * width].
+    """Returns dT_u = sum of m_vu |alpha_vu| dZ_v over the out-edges u -> v of each row: [k, heads * width].
 
     targets: dZ, with any scores.
 
@@ -137,7 +138,7 @@ def edge_dot(
     dropout: EdgeDropout | None = None,
     threads: int = 1,
 ) -> Array:
-    """m_vu <T_u, dZ_v> of every edge u -> v out of the rows, by head: [edges of the range, heads].
+    """Returns m_vu <T_u, dZ_v> for every edge u -> v out of the rows, by head: [edges of the range, heads].
 
     rows: T of all inner vertices, or of the range alone; targets: dZ, with any scores.
 

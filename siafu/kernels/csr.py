@@ -1,8 +1,8 @@
-"""Products with a sparse matrix, each number summed in the matrix' order: compiled
-(src/plain.hpp), or SciPy's without the library.
+"""Products with a sparse matrix, each number summed in the matrix' order: compiled (src/plain.hpp), or SciPy's without
+the library.
 
-SciPy's own multiply and add at once where its compiler could, so that an arm processor rounds otherwise than an x86
-one.
+SciPy's own product fuses multiplication and addition if its compiler could, so arm and x86 processors round
+differently.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from siafu.kernels.caches import line_zeros
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array, SparseRows
 
-#: A Lambda has no SciPy; it lacks the library where its package was made without a compiler.
+#: A Lambda has no SciPy, and no library either if its package was made without a compiler.
 AVAILABLE: Final = LIBRARY is not None or importlib.util.find_spec("scipy") is not None
 
 
@@ -44,11 +44,11 @@ class _SparseSquare(ctypes.Structure):
 
 
 def multiply(indptr: Array, indices: Array, data: Array, rows: Array, *, width: int | None = None) -> Array:
-    """S R ``[n, m]`` of the CSR matrix S ``[n, k]`` and rows R ``[k, m]``; with ``width`` =
-    k: Sᵀ R ``[k, m]`` of R ``[n, m]``.
+    """Returns S R ``[n, m]`` for the CSR matrix S ``[n, k]`` and rows R ``[k, m]``. With ``width`` = k: Sᵀ R ``[k, m]``
+    for R ``[n, m]``.
 
-    In the dtype of the rows, float32 or float64, each number summed in the order of S. ValueError for a column that is
-    not in 0..k-1, or arrays that do not fit.
+    The dtype is that of the rows, float32 or float64; each number is summed in the order of S. Raises: ValueError for a
+    column that is not in 0..k-1, or arrays that do not fit.
     """
     n, m, transposed = len(indptr) - 1, rows.shape[1], width is not None
     k = len(rows) if width is None else width
@@ -67,9 +67,10 @@ def multiply(indptr: Array, indices: Array, data: Array, rows: Array, *, width: 
 
 
 def multiply_both(indptr: Array, indices: Array, data: Array, other: SparseRows) -> SparseRows:
-    """S B ``[n, m]`` of the CSR matrix S ``[n, k]`` and sparse rows B ``[k, m]``, in B's dtype, float32 or float64.
+    """Returns S B ``[n, m]`` for the CSR matrix S ``[n, k]`` and sparse rows B ``[k, m]``, in B's dtype, float32 or
+    float64.
 
-    ValueError for a column that is out of range, or arrays that do not fit.
+    Raises: ValueError for a column that is out of range, or arrays that do not fit.
     """
     n, (k, m), dtype = len(indptr) - 1, other.shape, other.data.dtype
     if LIBRARY is None:
@@ -92,7 +93,8 @@ def multiply_both(indptr: Array, indices: Array, data: Array, other: SparseRows)
 
 
 def _checked(indptr: Array, indices: Array, data: Array, dtype: Any) -> tuple[Array, Array, Array]:
-    """Row pointers int64, columns int32 and values of ``dtype``. ValueError if rows do not follow each other."""
+    """Returns row pointers int64, columns int32 and values of ``dtype``. Raises: ValueError if the pointers are not
+    valid."""
     indptr = np.ascontiguousarray(indptr, np.int64)
     if indptr[0] or (np.diff(indptr) < 0).any() or indptr[-1] > min(len(indices), len(data)):
         raise ValueError(
@@ -103,5 +105,6 @@ def _checked(indptr: Array, indices: Array, data: Array, dtype: Any) -> tuple[Ar
 
 
 def _sparse() -> Any:
-    """SciPy's sparse matrices, by name: what a Lambda imports is read from the sources, and this it never needs."""
+    """Imports SciPy's sparse matrices by name: a Lambda's imports are read from the sources, and it never needs
+    these."""
     return importlib.import_module("scipy.sparse")

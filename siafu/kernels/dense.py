@@ -1,13 +1,13 @@
 """Products of many rows with a small matrix, X W and Xᵀ D, for rows of float32 and of bfloat16.
 
 BLAS is made for large square matrices; here one side has a few hundred columns and the other as many rows as the graph
-has vertices. These kernels read the rows once, keep what is small in the caches, fuse bias and relu, multiply bfloat16
-as it is where the processor can (vdpbf16ps: twice the speed of float32), and sum in an order that depends on the shapes
-alone: a result is the same, bit for bit, whatever the number of threads.
+has vertices. These kernels read the rows once, keep the small operand in the caches, and fuse bias and relu. They
+multiply bfloat16 directly if the processor can (vdpbf16ps: twice the speed of float32). The order of sums depends on
+the shapes alone: a result has the same bits for any number of threads.
 
     bfloat16   uint16, the upper halves of float32. The other operand is rounded to bfloat16 (to nearest even), products
-               are exact, sums float32. Processors without vdpbf16ps widen the rows, a block at a time: the same result
-               but for the order of the sums (vdpbf16ps takes subnormal numbers for 0).
+               are exact, sums float32. Processors without vdpbf16ps widen the rows, a block at a time: the result
+               differs only by the order of sums (and vdpbf16ps treats subnormal numbers as 0).
 
 Rows need not be adjacent in memory (``X[:, a:b]``); the numbers of a row must be. Without the compiled library NumPy
 does the same, 4,096 rows at a time.
@@ -66,11 +66,11 @@ def matmul(
     add: bool = False,
     threads: int = 1,
 ) -> Array:
-    """``relu(X W + bias)`` of X ``[n, K]`` and W ``[K, N]`` in ``out`` ``[n, N]``; ``add``: onto what it holds.
+    """Returns ``relu(X W + bias)`` of X ``[n, K]`` and W ``[K, N]`` in ``out`` ``[n, N]``; ``add``: adds to its values.
 
     All are float32; or X is bfloat16's bits in uint16, and W is rounded to bfloat16.
 
-    Raises ValueError for an operand of another shape, dtype or order in memory.
+    Raises: ValueError for an operand of another shape, dtype or order in memory.
     """
     _check("X", X, (FLOAT32, BFLOAT16))
     W = np.ascontiguousarray(W)  # small, and often a transpose
@@ -106,11 +106,11 @@ def _matmul_numpy(X: Array, W: Array, bias: Array | None, relu: bool, out: Array
 
 
 def matmul_transposed(X: Array, D: Array, *, out: Array | None = None, add: bool = False, threads: int = 1) -> Array:
-    """``Xᵀ D`` of X ``[n, K]`` and D ``[n, N]`` in float32 ``out`` ``[K, N]``; ``add``: onto what it holds.
+    """Returns ``Xᵀ D`` of X ``[n, K]`` and D ``[n, N]`` in float32 ``out`` ``[K, N]``; ``add``: adds to its values.
 
     X and D are float32; or X is bfloat16's bits in uint16, and D is too, or is float32 and rounded to bfloat16.
 
-    Ranges of rows are summed apart, then in their order. Raises ValueError as ``matmul`` does.
+    Ranges of rows are summed separately, then added in their order. Raises: ValueError as ``matmul`` does.
     """
     _check("X", X, (FLOAT32, BFLOAT16))
     _check("D", D, (FLOAT32, BFLOAT16) if X.dtype == BFLOAT16 else (FLOAT32,), (len(X), None))
@@ -137,8 +137,8 @@ def _matmul_transposed_numpy(X: Array, D: Array, out: Array, add: bool) -> Array
 def matmul_doubles(
     X: Array, W: Array, *, out: Array | None = None, transposed: bool = False, threads: int = 1
 ) -> Array:
-    """``X W``, or ``Xᵀ W`` if ``transposed``, of float64; onto what ``out`` holds, if it is given. In plain loops, each
-    number summed in order: slower than a BLAS. Raises ValueError as ``matmul`` does.
+    """Returns ``X W``, or ``Xᵀ W`` if ``transposed``, of float64, added to ``out`` if it is given. Plain loops sum each
+    number in order: slower than a BLAS. Raises: ValueError as ``matmul`` does.
     """
     _check("X", X, (FLOAT64,))
     W = np.ascontiguousarray(W)
@@ -173,7 +173,7 @@ def matmul_doubles(
 def _check(
     name: str, X: Array, dtypes: tuple[np.dtype[Any], ...], shape: tuple[int | None, int | None] = (None, None)
 ) -> None:
-    """Raises ValueError unless X is a matrix of one of the dtypes with contiguous rows; None is any size."""
+    """Raises: ValueError unless X is a matrix of one of the dtypes with contiguous rows. shape: None is any size."""
     if X.dtype not in dtypes:
         raise ValueError(f"{name}: dtype {X.dtype}, must be {' or '.join(map(str, dtypes))}")
     if X.ndim != 2 or any(want not in (None, have) for have, want in zip(X.shape, shape, strict=True)):
@@ -221,7 +221,7 @@ def _product(left: Array, right: Array, out: Array, add: bool, threads: int) -> 
 
 
 def _blocks(X: Array) -> Iterator[slice]:
-    """All of float32 rows, blocks of those to be widened."""
+    """Returns one block of all rows if they are float32, else the blocks of rows to widen at a time."""
     size = max(1, len(X)) if X.dtype == FLOAT32 else _BLOCK
     return (slice(start, start + size) for start in range(0, len(X), size))
 
@@ -231,5 +231,5 @@ def _float(X: Array) -> Array:
 
 
 def _rounded(X: Array) -> Array:
-    """float32 rounded to the nearest bfloat16."""
+    """Rounds float32 to the nearest bfloat16."""
     return ops.from_bfloat16(ops.to_bfloat16(X))

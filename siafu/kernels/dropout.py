@@ -1,7 +1,6 @@
-"""Dropout as the kernels take it: of rows, dense or sparse, and of attention
-coefficients (whose edges, and which mask).
+"""Dropout for the kernels: of rows, dense or sparse, and of attention's coefficients.
 
-``siafu.ops`` says what is dropped. NumPy needs a hash for every four entries, a mask and its factors, each a pass over
+``siafu.ops`` defines the masks. NumPy needs a hash for every four entries, a mask and its factors, each a pass over
 memory; compiled, the mask never leaves the registers.
 """
 
@@ -47,10 +46,10 @@ class _SparseDropout(ctypes.Structure):
 
 
 def dropped(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array, threads: int = 1) -> Rows:
-    """``siafu.ops.dropped`` of float32 X ``[n, m]``, a fresh one unless p is 0; vertices: global ids, int64 ``[n]``.
-    Sparse X takes one thread, whatever ``threads`` says.
+    """Computes ``siafu.ops.dropped`` of float32 X ``[n, m]``; a fresh array unless p is 0. vertices: global ids, int64
+    ``[n]``. Sparse X takes one thread, regardless of ``threads``.
 
-    Raises ValueError for an operand of another shape, dtype or order in memory.
+    Raises: ValueError for an operand of another shape, dtype or order in memory.
     """
     if isinstance(X, np.ndarray):
         _check("X", X, (FLOAT32,))
@@ -67,8 +66,8 @@ def dropped(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: A
 
 
 def factors(width: int, p: float, *, seed: int, epoch: int, layer: int, vertices: Array, threads: int = 1) -> Array:
-    """What rows ``[n, width]`` of float32 are multiplied with, where rows themselves are not at hand: 0, or 1 / (the
-    share that is kept). Raises as ``dropped``."""
+    """Returns dropout's factors for float32 rows ``[n, width]`` that are not at hand: 0, or 1 / (the kept share).
+    Raises as ``dropped``."""
     if LIBRARY is None or not len(vertices) or p == 0.0:
         ones = np.ones((len(vertices), width), np.float32)
         return np.asarray(ops.dropped(ones, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices))
@@ -122,7 +121,7 @@ class EdgeDropout:
 
     p: float  # share of the coefficients that become zero
     key: int  # siafu.ops.edge_key(seed, epoch, layer)
-    ids: Array  # global ids of what columns stand for, int64 [N]: inner vertices, then the ghosts of the direction
+    ids: Array  # global ids by column, int64 [N]: of inner vertices, then of the direction's ghosts
 
     def __post_init__(self) -> None:
         if not 0 <= self.p < 1:
@@ -131,7 +130,8 @@ class EdgeDropout:
             raise ValueError(f"ids {self.ids.dtype} {self.ids.shape}, must be contiguous int64 [N]")
 
     def mask(self, rows: Array, columns: Array, heads: int, *, forward: bool, dtype: np.dtype[Any]) -> Array:
-        """[m, heads] of edges between rows (inner vertices) and columns; ``forward``: rows are the targets."""
+        """Returns factors [m, heads] of edges between rows (inner vertices) and columns. ``forward``: rows are the
+        targets."""
         here, there = self.ids[rows], self.ids[columns]
         ends = (there, here) if forward else (here, there)
         return ops.edge_dropout(*ends, heads, self.p, self.key, dtype)

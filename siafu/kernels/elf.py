@@ -1,6 +1,7 @@
-"""Reads what a compiled library needs of the machine that loads it: the platform tag of its wheel.
+"""Reads a compiled library's requirements on the machine that loads it, for the platform tag of its wheel.
 
-``setup.py`` reads this file by its path, before siafu can be imported: it imports nothing of ours and no package.
+``setup.py`` runs this file by its path, before siafu can be imported. So the file imports nothing of ours and no
+package.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 #: e_machine -> the machine's name in a wheel's tag.
 MACHINES = {62: "x86_64", 183: "aarch64"}
 #: manylinux_2_28: the newest version of each kind of symbol, and the libraries that every such system has (the policy
-#: of auditwheel 6.8, of which only what C++ links by itself).
+#: of auditwheel 6.8; only libraries that C++ links by itself).
 NEWEST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
 EVERYWHERE = re.compile(r"(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|ld-linux-[a-z0-9-]+)\.so\.\d+")
 VERSION = re.compile(r"(GLIBC|GLIBCXX|CXXABI|GCC)_([A-Z\d].*)")  # GLIBC_ABI_DT_RELR is one: of glibc 2.36
@@ -21,7 +22,7 @@ PT_LOAD, PT_DYNAMIC = 1, 2
 
 
 class Needs(NamedTuple):
-    """Of a 64-bit ELF library."""
+    """The requirements of a 64-bit ELF library."""
 
     machine: int  # e_machine
     libraries: set[str]  # DT_NEEDED
@@ -29,7 +30,7 @@ class Needs(NamedTuple):
 
 
 def needs(elf: bytes) -> Needs:
-    """ValueError if ``elf`` is no 64-bit little-endian ELF library."""
+    """Reads the requirements of a library. Raises: ValueError if ``elf`` is no 64-bit little-endian ELF library."""
     if not elf.startswith(b"\x7fELF\x02\x01"):
         raise ValueError("no 64-bit ELF library")
     start, (size, count) = struct.unpack_from("<Q", elf, 32)[0], struct.unpack_from("<HH", elf, 54)
@@ -49,9 +50,10 @@ def needs(elf: bytes) -> Needs:
 
 
 def platform_tag(elf: bytes) -> str:
-    """manylinux_2_28_MACHINE if the library needs nothing newer or other than that (PEP 600), else linux_MACHINE.
+    """Returns manylinux_2_28_MACHINE if the library needs nothing newer or other than that (PEP 600), else
+    linux_MACHINE.
 
-    ValueError if it is no ELF library of a known machine."""
+    Raises: ValueError if it is no ELF library of a known machine."""
     needed = needs(elf)
     if needed.machine not in MACHINES:
         raise ValueError(f"machine {needed.machine} is not known")

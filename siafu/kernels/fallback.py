@@ -13,29 +13,29 @@ from siafu import ops
 from siafu.kernels import csr
 from siafu.sparse import Array, Edges
 
-EDGES = 1 << 22  # whose weights are made at a time
-VALUES = 1 << 24  # of rows that are widened at a time
+EDGES = 1 << 22  # edges whose weights are made at a time
+VALUES = 1 << 24  # values of rows widened at a time
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
 def widened(values: Array, dtype: str) -> Array:
-    """Stored values as the float32 (float64) that sums are made of."""
+    """Converts stored values to float32 (float64 if stored so), in which sums are computed."""
     if dtype == "bfloat16":
         return ops.from_bfloat16(values)
     return values.astype(np.float64 if dtype == "float64" else np.float32, copy=False)
 
 
 def write(tiles: Array, dtype: str, place: slice | Array, rows: Array, scale: Array | None) -> None:
-    """rows [k, width], each times its scale, into tiles [T, num_rows, tile]."""
+    """Writes rows [k, width], each times its scale, into tiles [T, num_rows, tile]."""
     value = np.float64 if dtype == "float64" else np.float32
     tile, width = tiles.shape[2], rows.shape[1]
     for number, first in enumerate(range(0, width, tile)):
         part = rows[:, first : first + tile].astype(value, copy=False)
         if scale is not None:
             part = part * scale[:, None]
-        with np.errstate(over="ignore"):  # what float16 cannot hold becomes inf, as it does in the compiled kernel
+        with np.errstate(over="ignore"):  # values too large for float16 become inf, as in the compiled kernel
             stored = ops.to_bfloat16(part) if dtype == "bfloat16" else part.astype(tiles.dtype, copy=False)
         tiles[number, place, : part.shape[1]] = stored
 
@@ -54,7 +54,7 @@ Columns = Callable[[int, int], Array]
 def gather(
     edges: Edges, start: int, stop: int, base: Columns, num_rows: int, width: int, tile: int, out: Array
 ) -> None:
-    """out[v - start] = sum over the edges of v of weight * row, without what comes after."""
+    """Writes out[v - start] = sum over the edges of v of weight * row. The caller applies scale, bias and the rest."""
     step = min(tile, max(1, VALUES // max(1, num_rows)))
     for first in range(0, width, tile):
         end = min(width, first + tile)
@@ -66,7 +66,7 @@ def gather(
 
 
 def _ranges(indptr: Array, start: int, stop: int) -> list[tuple[int, int]]:
-    """Rows of about ``EDGES`` edges."""
+    """Cuts rows into ranges of about ``EDGES`` edges."""
     cuts = [start]
     while cuts[-1] < stop:
         after = int(np.searchsorted(indptr, int(indptr[cuts[-1]]) + EDGES))

@@ -1,8 +1,8 @@
 """Elementary functions and row products with the same bits on every processor. NumPy's bits depend on its vectors and
 the C library.
 
-NumPy's sums, products of elements, quotients and square roots need none of this: IEEE 754 says what they are. Without
-the compiled library NumPy does the work here too.
+NumPy's sums, products of elements, quotients and square roots need none of this: IEEE 754 fixes their bits. Without the
+compiled library NumPy computes the functions here too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from siafu import ops
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array
 
-_FUNCTIONS: Final = ("exp", "expm1", "log", "log1p", "tanh")  # as ``Function`` of functions.hpp has them
-_CHUNK_VALUES: Final = 1 << 14  # of a loss that a thread takes at a time
+_FUNCTIONS: Final = ("exp", "expm1", "log", "log1p", "tanh")  # in the order of ``Function`` in functions.hpp
+_CHUNK_VALUES: Final = 1 << 14  # values of a loss that a thread takes at a time
 REAL: Final = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -54,35 +54,35 @@ class _Dots(ctypes.Structure):
 
 
 def exp(x: Array, out: Array | None = None) -> Array:
-    """e^x of float32 or float64 of any shape, in ``out`` if given, which may be x: as all of
-    these. Other dtypes: TypeError."""
+    """Returns e^x. For all functions here: x is float32 or float64 of any shape, else TypeError; the result is in
+    ``out`` if given, which may be x."""
     return _apply("exp", x, out)
 
 
 def expm1(x: Array, out: Array | None = None) -> Array:
-    """e^x - 1."""
+    """Returns e^x - 1."""
     return _apply("expm1", x, out)
 
 
 def log(x: Array, out: Array | None = None) -> Array:
-    """ln x; -inf of 0, NaN below."""
+    """Returns ln x; -inf for 0, NaN below."""
     return _apply("log", x, out)
 
 
 def log1p(x: Array, out: Array | None = None) -> Array:
-    """ln (1 + x)."""
+    """Returns ln (1 + x)."""
     return _apply("log1p", x, out)
 
 
 def tanh(x: Array, out: Array | None = None) -> Array:
-    """Hyperbolic tangent."""
+    """Returns the hyperbolic tangent."""
     return _apply("tanh", x, out)
 
 
 def dots(A: Array, B: Array, heads: int = 1) -> Array:
-    """The inner products of the rows of A and B ``[n, heads * width]``, head by head: ``[n, heads]``.
+    """Returns the inner products of the rows of A and B ``[n, heads * width]``, head by head: ``[n, heads]``.
 
-    Float32 or float64, which both are, else TypeError.
+    Both must be float32, or both float64, else TypeError.
     """
     n, width = len(A), A.shape[1] // heads
     if LIBRARY is None:
@@ -96,8 +96,8 @@ def dots(A: Array, B: Array, heads: int = 1) -> Array:
 
 
 def binary_cross_entropy(logits: Array, labels: Array, *, threads: int = 1) -> tuple[float, Array]:
-    """``siafu.ops.binary_cross_entropy`` of logits ``[n, C]``, float32 or float64, else TypeError. Labels of another
-    shape: ValueError."""
+    """Computes ``siafu.ops.binary_cross_entropy`` of logits ``[n, C]``, float32 or float64, else TypeError. Raises:
+    ValueError for labels of another shape."""
     if LIBRARY is None:
         return ops.binary_cross_entropy(logits, labels)
     if logits.dtype not in REAL:

@@ -1,7 +1,7 @@
 """Gather: every vertex sums the rows of its neighbours, in one pass over the edges and the result.
 
-The compiled kernel (``src/gather.cpp``) says in which order a row is summed: it depends on the row alone, not on the
-range of rows, the number of threads, or what else is computed.
+The compiled kernel (``src/gather.cpp``) defines the order in which a row is summed: it depends on the row alone, not on
+the range of rows, the number of threads, or other computations.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ def gather(
     out: Array | None = None,
     threads: int = 1,
 ) -> Array:
-    """Rows ``start:stop`` of ``scale_v (Σ_{u→v} w_uv X_u + [add_self] X_v) + add_v + bias``, through relu if asked.
+    """Computes rows ``start:stop`` of ``scale_v (Σ_{u→v} w_uv X_u + [add_self] X_v) + add_v + bias``, then relu if
+    asked.
 
     X are the rows of ``base``: a ``Table``, or an array (float32, float64, float16 or uint8, perhaps memory-mapped)
     ``[N, F]``. ``scale`` [n] is by row of the edges, ``bias`` [F], ``add`` and ``out`` [stop - start, F]. These and the
     sums are float32, or float64 if the rows are. Several calls may run at once; together they take no more than
     ``threads`` threads. Returns ``out``, or a new array.
-    Raises: ValueError for a shape, dtype or order that is not the one above, and for edges that lead to no row
-    (``out`` then holds nothing of use).
+    Raises: ValueError for another shape, dtype or order, and for edges that lead to no row (the content of ``out`` is
+    then undefined).
     """
     _check_range(edges, start, stop, base, add_self)
     if threads < 1:

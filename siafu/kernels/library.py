@@ -1,8 +1,8 @@
 """The compiled kernels (``siafu/kernels/src``), if they were built: one shared library, called through ctypes.
 
-ctypes lets the interpreter lock go for the time of a call. Pointers are taken from arrays whose shape, dtype and order
-the callers in this package have checked: nothing behind ``LIBRARY`` checks them again. What a CSR holds is checked
-there, edge by edge (src/csr.hpp).
+ctypes releases the interpreter lock during a call. The callers in this package check the shape, dtype and order of the
+arrays whose pointers they pass; the library does not check them again. But it checks the content of a CSR, edge by edge
+(src/csr.hpp).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 PATH: Final = Path(__file__).with_name("_native.so")
-#: By the number that the library gives them.
+#: Instruction sets by their number in the library.
 ISAS: Final = ("scalar", "neon", "avx2", "avx512", "avx512bf16", "amx")
 
 
@@ -39,7 +39,8 @@ def _load() -> ctypes.CDLL | None:
 
 
 def _sources_digest() -> str | None:
-    """As ``siafu.kernels.build`` has it, which Lambda's package lacks; None if the sources are not here."""
+    """Returns ``siafu.kernels.build.sources_digest()``, computed here because Lambda's package lacks that module; None
+    if the sources are missing."""
     files = sorted(Path(__file__).with_name("src").glob("*.[ch]pp"))
     digest = hashlib.sha256()
     for file in files:
@@ -48,10 +49,10 @@ def _sources_digest() -> str | None:
 
 
 LIBRARY: ctypes.CDLL | None = _load()
-#: Of the kernels: what is computed with others may differ in its last bits.
+#: Version of the kernels: results of other versions may differ in their last bits.
 VERSION: Final = "numpy" if LIBRARY is None else LIBRARY.siafu_sources().decode()
 
 
 def isa() -> str:
-    """The instruction set in use; "numpy" without a compiled library."""
+    """Returns the instruction set in use; "numpy" without a compiled library."""
     return "numpy" if LIBRARY is None else ISAS[LIBRARY.siafu_isa()]

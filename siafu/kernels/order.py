@@ -12,7 +12,7 @@ from siafu.kernels.library import LIBRARY
 
 Array = npt.NDArray[Any]
 
-BLOCKS: Final = 16  # of a round: vertices that decide at once must be few, or neighbours swap labels for ever
+BLOCKS: Final = 16  # blocks of a round: if too many vertices decide at once, neighbours swap labels for ever
 PRECISION_BITS: Final = 26  # of volumes in a score: votes x total stays below 2^63
 
 
@@ -36,13 +36,13 @@ def move_labels(
     volume: Array,
     threads: int = 1,
 ) -> int:
-    """One round of Louvain moves (Blondel et al. 2008): every vertex takes the label that gains most modularity.
+    """Does one round of Louvain moves (Blondel et al. 2008): every vertex takes the label that gains most modularity.
 
     CSR of a symmetric graph: indptr int64 [n + 1], indices int32 [m], weight int64 [m] or None for ones. ``degree``,
-    int64 [n], sums each row's weights; ``total``, int64 [n], the degrees of all that the vertex is judged among.
-    ``label``, int32 [n], and ``volume``, int64 [n], the degrees added up by label, are changed. The vertices of a block
-    (v modulo BLOCKS) decide at once: the result does not depend on threads. Returns how many vertices took another
-    label. Raises: ValueError if an entry of the CSR or a label leads nowhere.
+    int64 [n]: sums of each row's weights; ``total``, int64 [n]: sums of the degrees of all vertices that the vertex is
+    compared with. Changes ``label``, int32 [n], and ``volume``, int64 [n], the sums of degrees by label. The vertices
+    of a block (v modulo BLOCKS) decide at once, so the result does not depend on threads. Returns the number of
+    vertices with a new label. Raises: ValueError if an entry of the CSR or a label is out of range.
     """
     shift = max(0, int(total.max(initial=0)).bit_length() - PRECISION_BITS)
     if LIBRARY is None:
@@ -73,7 +73,7 @@ def _move_block(
     volume: Array,
     shift: int,
 ) -> int:
-    """The moves of the vertices ``block, block + BLOCKS, ...``; see ``move_labels``."""
+    """Moves the vertices ``block, block + BLOCKS, ...``; see ``move_labels``. Returns the number of new labels."""
     n = len(label)
     rows = np.arange(block, n, BLOCKS)
     counts = indptr[rows + 1] - indptr[rows]

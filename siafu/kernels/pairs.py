@@ -1,7 +1,7 @@
-"""Pairs of vertices, as ``EdgeRows``: scored, multiplied and summed where their rows lie, and drawn from a pool.
+"""Pairs of vertices, as ``EdgeRows``: scores, products and sums of their rows without copies, and draws from a pool.
 
-``siafu.ops`` says what each function gives. NumPy makes a row of every pair for every operation of a formula; compiled,
-none is made but where it is the result.
+``siafu.ops`` defines each function. NumPy makes a row for every pair and operation of a formula; the compiled kernels
+make rows only for results.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from siafu.kernels.functions import REAL
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array, EdgeRows, blocks
 
-_DOTS, _PRODUCTS, _SUMS, _SCALED = range(4)  # as ``PairOperation`` of pairs.hpp has them
-#: Of which NumPy draws together: the hash's passes stay in a core's cache.
+_DOTS, _PRODUCTS, _SUMS, _SCALED = range(4)  # in the order of ``PairOperation`` in pairs.hpp
+#: Pairs that NumPy draws together: the hash's passes stay in a core's cache.
 DRAWN_TOGETHER: Final = 1 << 14
 
 
@@ -44,22 +44,22 @@ class _PairDraw(ctypes.Structure):
 
 
 def dots(own: Array, others: EdgeRows, *, threads: int = 1) -> Array:
-    """``siafu.ops.pair_dots``: ``[m]``. Raises ValueError for rows that are not float32 or float64, that do not fit
-    each other, or an edge that leads to none: so do all here."""
+    """Computes ``siafu.ops.pair_dots``: ``[m]``. All functions here raise ValueError for rows that are not float32 or
+    float64, or do not fit each other, and for an edge without a row."""
     if LIBRARY is None:
         return ops.pair_dots(own, others)
     return _run(_DOTS, own, None, others, (others.num_edges,), threads)
 
 
 def products(own: Array, others: EdgeRows, *, threads: int = 1) -> Array:
-    """``siafu.ops.pair_products``: ``[m, F]``."""
+    """Computes ``siafu.ops.pair_products``: ``[m, F]``."""
     if LIBRARY is None:
         return ops.pair_products(own, others)
     return _run(_PRODUCTS, own, None, others, (others.num_edges, others.values.shape[1]), threads)
 
 
 def sums(values: Array, others: EdgeRows, *, threads: int = 1) -> Array:
-    """``siafu.ops.pair_sums``: ``[n, F]``."""
+    """Computes ``siafu.ops.pair_sums``: ``[n, F]``."""
     if LIBRARY is None:
         return ops.pair_sums(values, others)
     operation = _SCALED if values.shape[1] == 1 else _SUMS
@@ -92,12 +92,12 @@ def _run(
 def draw(
     indptr: Array, columns: Array, kind: Array, true: int, ids: Array, own: Array, p: float, key: int, threads: int = 1
 ) -> tuple[Array, Array, Array]:
-    """Which pairs an epoch has: those of the kind ``true``, and of the others those that
+    """Draws the pairs of an epoch: all pairs of the kind ``true``, and of the others those that
     ``siafu.ops.edge_dropout`` of (the smaller id, the larger one, p, key) keeps.
 
-    indptr: int64 [n + 1]; columns: int32 [m], other ends; kind: uint8 [m]; ids: int64, of what columns stand for; own:
-    int64 [n], of the rows. Returns theirs: indptr, columns, and uint8 [kept, 1], whether each is true.
-    Raises ValueError for arrays that are not so, and for a column that has no id.
+    indptr: int64 [n + 1]; columns: int32 [m], other ends; kind: uint8 [m]; ids: int64, of the columns; own: int64 [n],
+    ids of the rows. Returns the drawn pairs: indptr, columns, and uint8 [kept, 1], whether each is true.
+    Raises: ValueError for arrays of other shapes or dtypes, and for a column without an id.
     """
     m = len(columns)
     for name, array, dtype, count in (
@@ -117,7 +117,7 @@ def draw(
     if LIBRARY.siafu_draw_pairs(ctypes.byref(call)):
         raise ValueError(f"{m} pairs of {len(own)} vertices: they do not follow each other, or one has no id")
     count = int(kept[-1])
-    return kept, found[:count].copy(), is_true[:count].copy()  # of a large pool, few
+    return kept, found[:count].copy(), is_true[:count].copy()  # few of a large pool, so release the rest
 
 
 def _draw_numpy(

@@ -1,7 +1,7 @@
 """Elementwise passes over float32 rows ``[n, m]`` between the products: each reads its rows once, on several threads.
 
 NumPy needs a pass over memory, and often a temporary as large as the rows, for every operation of a formula. Each
-function gives what its formula in ``siafu.ops`` gives but for rounding, and the same bits whatever the number of
+function has the result of its formula in ``siafu.ops``, except for rounding, and the same bits for any number of
 threads. Rows need not be adjacent in memory; the numbers of a row must be.
 """
 
@@ -31,7 +31,7 @@ class _Pass(ctypes.Structure):
 
 
 def relu(P: Array, *, threads: int = 1) -> Array:
-    """``max(P, 0)`` in the place of P ``[n, m]``. Returns P."""
+    """Computes ``max(P, 0)`` in place, P ``[n, m]``. Returns P."""
     _check("P", P, (FLOAT32,))
     if LIBRARY is None:
         return ops.activate(P, "relu", out=P)
@@ -40,7 +40,8 @@ def relu(P: Array, *, threads: int = 1) -> Array:
 
 
 def relu_backward(dH: Array, H: Array, *, out: Array | None = None, threads: int = 1) -> Array:
-    """dH where H is above 0, else 0, in ``out``, which may be dH. All ``[n, m]``; H is float32 or bfloat16 (uint16)."""
+    """Returns dH where H is above 0, else 0, in ``out`` if given, which may be dH. All ``[n, m]``; H is float32 or
+    bfloat16 (uint16)."""
     _check("dH", dH, (FLOAT32,))
     _check("H", H, (FLOAT32, BFLOAT16), dH.shape)
     if out is None:
@@ -59,11 +60,12 @@ def relu_backward(dH: Array, H: Array, *, out: Array | None = None, threads: int
 def softmax_cross_entropy(
     logits: Array, labels: Array, rows: Array | None = None, *, scale: float = 1.0, threads: int = 1
 ) -> tuple[float, Array]:
-    """Softmax cross-entropy summed over the chosen rows, and ``scale`` times its gradient in the place of the logits.
+    """Returns softmax cross-entropy summed over the chosen rows, and ``scale`` times its gradient, which overwrites the
+    logits.
 
     logits: float32 [n, C]; other rows get gradient 0. labels: int64 [n], in 0..C-1 where the row is chosen.
     rows: bool [n], or int64 numbers without repetition; None is all. The loss itself is not scaled.
-    Raises ValueError for a label out of range, when the logits are lost already.
+    Raises: ValueError for a label out of range; the logits may be overwritten by then.
     """
     _check("logits", logits, (FLOAT32,))
     if labels.dtype != np.int64 or labels.shape != logits.shape[:1]:
@@ -79,13 +81,13 @@ def softmax_cross_entropy(
     call.other = None if chosen is None else chosen.ctypes.data
     LIBRARY.siafu_cross_entropy(ctypes.byref(call))
     total = float(loss.sum())
-    if np.isnan(total):  # what the kernel makes of a label out of range, among other things
+    if np.isnan(total):  # the kernel's result for a label out of range, among other causes
         _check_labels(labels, chosen, logits.shape[1])
     return total, logits
 
 
 def _chosen(rows: Array | None, n: int) -> Array | None:
-    """bool [n]."""
+    """Returns the chosen rows as bool [n]; None: all."""
     if rows is None:
         return None
     if rows.dtype == np.bool_:
@@ -116,7 +118,8 @@ def _softmax_cross_entropy_numpy(
 
 
 def column_sums(D: Array, *, threads: int = 1) -> Array:
-    """Sums of the columns of D ``[n, m]``, float32 [m]: float32 within a chunk of rows, float64 over the chunks."""
+    """Returns sums of the columns of D ``[n, m]``, float32 [m]: summed in float32 within a chunk of rows, in float64
+    over the chunks."""
     _check("D", D, (FLOAT32,))
     if LIBRARY is None:
         return np.asarray(D.sum(0, dtype=np.float64).astype(np.float32))

@@ -1,7 +1,7 @@
 """Rows in 2, 4 or 8 bits and back, compiled (``src/quantise_rows.cpp``): 20 to 40 times as fast as arrays of numpy.
 
-``gpu_baselines.halos.quantise`` says what the bytes are, and is what stands in without a compiler:
-these functions are not called then.
+``gpu_baselines.halos.quantise`` defines the bytes, and replaces these functions if the library is missing; then they
+must not be called.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class _Quantise(ctypes.Structure):
 def quantise(
     rows: Array, index: Array, bits: int, key: int, parameters: Array, codes: Array, *, threads: int = 1
 ) -> bool:
-    """Fills parameters (bfloat16 as uint16 [k, 2]) and codes (uint8 [k, row_codes]) of rows (float32 [n, F]) that index
-    (int64 [k], in 0..n-1: nobody looks at each) names. False: a value is no number, or beyond what can be sent.
+    """Fills parameters (bfloat16 as uint16 [k, 2]) and codes (uint8 [k, row_codes]) of the rows (float32 [n, F]) at
+    index (int64 [k], in 0..n-1, which is not checked). Returns False if a value is NaN or too large to be sent.
 
-    Raises: ValueError for a shape, dtype or order that is not this.
+    Raises: ValueError for another shape, dtype or order.
     """
     call = _call(rows, index, bits, parameters, codes, threads)
     call.key = key
@@ -42,7 +42,7 @@ def quantise(
 
 
 def dequantise(parameters: Array, codes: Array, bits: int, rows: Array, index: Array, *, threads: int = 1) -> None:
-    """Writes what ``quantise`` made into the rows that index names. Raises: as there."""
+    """Decodes the output of ``quantise`` into the rows at index. Raises: ValueError as ``quantise`` does."""
     _library().siafu_dequantise(ctypes.byref(_call(rows, index, bits, parameters, codes, threads)))
 
 

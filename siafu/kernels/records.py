@@ -13,16 +13,16 @@ from siafu.sparse import Array
 
 Dtype = Literal["float32", "bfloat16", "float64"]
 STORED: Final[dict[str, type]] = {"float32": np.float32, "bfloat16": np.uint16, "float64": np.float64}
-#: Scores lie in a table of their own while it fills no more of the last-level cache.
+#: The largest share of the last-level cache that a separate table of scores may fill; larger ones lie beside the rows.
 SCORES_SHARE = 0.5
 
 
 class Records:
-    """``num_rows`` rows of ``heads * width`` values, each with ``num_scores`` scores per
-    head; zero until they are written.
+    """``num_rows`` rows of ``heads * width`` values, each with ``num_scores`` scores per head; zero until they are
+    written.
 
     dtype: of the rows; scores are float32 (float64 with float64, which numpy computes: for tests).
-    Several threads may write different rows at once. Raises: ValueError for a shape or dtype that there is not.
+    Several threads may write different rows at once. Raises: ValueError for an invalid shape or dtype.
     """
 
     def __init__(
@@ -56,7 +56,8 @@ class Records:
 
     @classmethod
     def of(cls, rows: Array, *scores: Array, heads: int) -> Records:
-        """``rows`` [N, heads * width] (uint16: bfloat16's bits) as they lie, not copied; the scores [N, heads] are."""
+        """Makes records of ``rows`` [N, heads * width] (uint16: bfloat16's bits), without copying them if they are
+        contiguous; scores [N, heads] are copied."""
         names: dict[Any, Dtype] = {np.dtype(np.float32): "float32", np.dtype(np.uint16): "bfloat16"}
         names[np.dtype(np.float64)] = "float64"
         if rows.ndim != 2 or rows.dtype not in names or rows.shape[1] % heads or not rows.shape[1]:
@@ -76,7 +77,7 @@ class Records:
 
     @property
     def real(self) -> np.dtype[Any]:
-        """Of scores, and of what is computed."""
+        """The dtype of scores and of computed values."""
         return np.dtype(np.float64 if self.dtype == "float64" else np.float32)
 
     @property
@@ -88,7 +89,7 @@ class Records:
         return self.num_rows * (self.row_bytes + self.score_bytes * (not self.beside))
 
     def write(self, place: slice | Array, rows: Array, *scores: Array) -> None:
-        """Rows [k, heads * width] and their scores [k, heads] to where ``place`` says: a slice, or row numbers."""
+        """Writes rows [k, heads * width] and their scores [k, heads] to ``place``: a slice, or row numbers."""
         if len(scores) != self.num_scores:
             raise ValueError(f"{len(scores)} scores, must be {self.num_scores}")
         if rows.ndim != 2 or rows.shape[1] != self.columns:
@@ -100,7 +101,7 @@ class Records:
             self.scores[place, kind] = score
 
     def rows(self) -> Array:
-        """A copy: [N, heads * width], float32 or float64."""
+        """Returns a copy of the rows: [N, heads * width], float32 or float64."""
         return from_bfloat16(np.ascontiguousarray(self.memory)) if self.dtype == "bfloat16" else self.memory.copy()
 
 
@@ -110,5 +111,5 @@ def check(array: Array, shape: tuple[int, ...], name: str) -> None:
 
 
 def _whole_lines(nbytes: int) -> int:
-    """Rounded up, so that no row touches a cache line more than it needs: to a power of two, or to whole lines."""
+    """Rounds up to a power of two or to whole cache lines, so that no row touches more lines than it needs."""
     return min(1 << max(nbytes - 1, 0).bit_length(), -(-nbytes // LINE_BYTES) * LINE_BYTES) if nbytes else 0

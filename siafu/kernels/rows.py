@@ -1,9 +1,9 @@
-"""Rows that will be gathered: their layout in memory, and their precision.
+"""Rows to be gathered: their layout in memory, and their precision.
 
-A ``Table`` keeps its rows in column tiles, and a gather passes over the edges once per tile. Rows of a small table are
-whole. Tiles of a larger one are two cache lines wide, which processors fetch as a pair: 1.1 to 1.4 times faster than
-four lines for 58,000 to 1,000,000 rows of 64 and 128 floats (EPYC 9004). They are of one line where only those stay in
-the last-level cache and rows have many edges (docs/adr/0013).
+A ``Table`` keeps its rows in column tiles, and a gather passes over the edges once per tile. Tiles of a small table are
+up to ``WIDEST_TILE`` values wide. Tiles of a larger one are two cache lines wide, which processors fetch as a pair: 1.1
+to 1.4 times faster than four lines for 58,000 to 1,000,000 rows of 64 and 128 floats (EPYC 9004). They are one line
+wide if only such tiles stay in the last-level cache and rows have many edges (docs/adr/0013).
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from siafu.kernels.caches import L3_BYTES, LINE_BYTES, line_zeros
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array
 
-#: By the number that the library gives them.
+#: Types by their number in the library.
 ROW_TYPES: Final = ("float32", "float64", "bfloat16", "float16", "uint8")
 TABLE_TYPES: Final = ROW_TYPES[:4]
 PAGE_BYTES = 2 << 20  # of a huge page
-#: Of the last-level cache, what a small table may fill.
+#: The largest share of the last-level cache that a small table fills.
 SMALL_SHARE = 0.25
-#: Values. Of wider rows too few fit the first-level cache between their fetching and their use.
+#: The most values in a row of a tile: too few wider rows fit the first-level cache between their fetch and their use.
 WIDEST_TILE: Final = 64
 PAIR_LINES, ODD_LINES = 2, 3  # of a large table's tile; rows of three lines would be padded to four
-#: Of the last-level cache, what a tile may fill that is to stay there; edges to a row, from which on that is worth more
-#: passes over them.
+#: The largest share of the last-level cache for a tile that is to stay there; the least edges per row for which this is
+#: worth more passes over the edges.
 KEPT_SHARE, MANY_EDGES = 0.5, 32
-CONVERTED_VALUES = 1 << 20  # of rows that are converted before they are written, at a time
+CONVERTED_VALUES = 1 << 20  # values converted at a time before they are written
 
 
 class Table:
-    """``num_rows`` rows of ``width`` values that will be gathered, zero until they are written.
+    """``num_rows`` rows of ``width`` values to be gathered, zero until they are written.
 
-    dtype: what is stored: float32, float64, bfloat16 or float16. Rows are padded to whole cache lines where they are
-    longer than half of one. edges: to each row of the sums, on the mean.
-    Several threads may write different rows at once. Raises: ValueError for a count below 1 or an unknown dtype.
+    dtype: of the stored values: float32, float64, bfloat16 or float16. Rows longer than half a cache line are padded to
+    whole lines. edges: the mean number of edges per row of the sums.
+    Several threads may write different rows at once. Raises: ValueError for fewer than 0 rows or 1 column, or an
+    unknown dtype.
     """
 
     def __init__(self, num_rows: int, width: int, dtype: str = "float32", *, edges: float = 0.0):
@@ -67,10 +68,9 @@ class Table:
         return self.num_rows, self.width
 
     def write(self, place: slice | Array, rows: Array, scale: Array | None = None, *, threads: int = 1) -> None:
-        """Puts rows ``[k, width]``, each times its scale ``[k]``, into their places: a slice or k different row
-        numbers.
+        """Writes rows ``[k, width]``, each times its scale ``[k]``, to their places: a slice or k distinct row numbers.
 
-        Raises: ValueError if the shapes disagree, IndexError for a place that is not there.
+        Raises: ValueError if the shapes disagree, IndexError for a place out of range.
         """
         places = self._places(place)
         count = len(range(self.num_rows)[places]) if isinstance(places, slice) else len(places)
@@ -114,16 +114,17 @@ class Table:
         LIBRARY.siafu_pack(ctypes.byref(call))
 
     def read(self, place: slice | Array) -> Array:
-        """Rows ``[k, width]`` of a slice or of row numbers, float32 (float64 if that is what is stored)."""
+        """Returns rows ``[k, width]`` at a slice or at row numbers, float32 (float64 if stored so)."""
         return fallback.read(self._tiles, self.dtype, self._places(place), self.width)
 
     def columns(self, first: int, stop: int) -> Array:
-        """Columns ``first:stop`` of every row, ``[num_rows, stop - first]``, float32 or float64; inside one tile."""
+        """Returns columns ``first:stop`` of every row, ``[num_rows, stop - first]``, float32 or float64. They must be
+        inside one tile."""
         tile, at = divmod(first, self.tile)
         return fallback.widened(self._tiles[tile, :, at : at + stop - first], self.dtype)
 
     def layout(self) -> dict[str, int]:
-        """Where rows are: of ``siafu::Source``, beside the address."""
+        """Returns the fields of ``siafu::Source`` that describe the layout, all but the address."""
         _, row, _ = self._tiles.strides
         return {"row_bytes": row, "tile_bytes": self._tiles.strides[0], "tile": self.tile}
 
@@ -176,7 +177,7 @@ def address(array: Array | None) -> int | None:
 
 
 def to_bfloat16(rows: Array) -> npt.NDArray[np.uint16]:
-    """The upper half of each float32's bits, rounded to the nearest, ties to even; nan stays nan."""
+    """Returns the upper half of each float32's bits, rounded to the nearest, ties to even; NaN stays NaN."""
     rows = np.asarray(rows, np.float32)
     if LIBRARY is None or rows.ndim != 2 or not rows.size or rows.strides[1] != rows.itemsize:
         return ops.to_bfloat16(rows)
@@ -198,14 +199,14 @@ def to_bfloat16(rows: Array) -> npt.NDArray[np.uint16]:
 
 
 def row_bytes(num_rows: int, width: int, itemsize: int, edges: float = 0.0) -> int:
-    """What a row of a table takes, over all tiles and with their padding. edges: of ``Table``."""
+    """Returns the bytes of a table's row over all tiles, padding included. edges: as for ``Table``."""
     tile = _tile(num_rows, width, itemsize, edges)
     return -(-width // tile) * tile * itemsize
 
 
 def _tile(num_rows: int, width: int, itemsize: int, edges: float) -> int:
-    """Values in a row of a tile: of a small table up to WIDEST_TILE, else a pair of cache
-    lines or one; padded to whole lines if longer than half of one."""
+    """Returns the number of values in a row of a tile: of a small table up to WIDEST_TILE, else two cache lines or one;
+    padded to whole lines if longer than half a line."""
     if width * itemsize <= LINE_BYTES // 2:
         return _next_power(width)
     lines = -(-width * itemsize // LINE_BYTES)
@@ -223,9 +224,9 @@ def _next_power(count: int) -> int:
 
 
 def huge_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Zeros at the start of a cache line; in huge pages where they fill some: a gather touches a page per edge.
+    """Returns zeros that begin at a cache line, in huge pages if they fill some: a gather touches a page per edge.
 
-    One line more is there to read behind the last row.
+    One more line after the last row may be read.
     """
     nbytes = int(np.prod(shape)) * dtype.itemsize + LINE_BYTES
     if nbytes < PAGE_BYTES:

@@ -1,6 +1,6 @@
 """Models: each gives its program and computes its tensor steps, forward next to backward.
 
-To add one: write ``siafu/models/<name>.py`` and its line in ``MODELS``. What a model must offer is ``Model`` below;
+To add one: write ``siafu/models/<name>.py`` and its line in ``MODELS``. ``Model`` below is the contract;
 ``tests/contracts/test_models.py`` holds every model in the table to it.
 """
 
@@ -39,14 +39,14 @@ MODELS = {
 Arrays = Mapping[str, Array]  # by the names of slots, or of weights
 SlotRows = Mapping[str, Rows]  # by the names of slots
 
-#: What makes any model one that predicts edges.
+#: Wraps a model so that it predicts edges.
 LINKS = "siafu.models.link_prediction:Links"
 
-#: Of bags of words, as they are gathered: evaluations of fewer gain less than the two steps more of an epoch cost
-#: (ADR 0044: dblp 9.3 and 10.7 ms an epoch; coauthor_cs 28 and 16).
+#: The least gathered words for which evaluations transform features first: with fewer, the two additional steps of an
+#: epoch cost more than they save (ADR 0044: dblp 9.3 and 10.7 ms an epoch; coauthor_cs 28 and 16).
 LEAST_WORDS = 1 << 20
 
-#: Fields of ModelSpec that some models have and others do not: those say so when they are given.
+#: Fields of ModelSpec that only some models use; the others refuse values that are not the default.
 OPTIONS = (
     "activation",
     "dropout",
@@ -69,7 +69,7 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """All that a model is built from; plain scalars, so that it travels to a worker as JSON."""
+    """The complete description of a model, in plain scalars, so that it can be sent to a worker as JSON."""
 
     name: str
     in_features: int
@@ -87,7 +87,7 @@ class ModelSpec:
     fuse: bool = True  # last AV, loss and AV' in one task
     rematerialise: bool = True  # AV' recomputes P instead of fetching it
     narrow: bool = True  # layers whose output is narrower than their input are transformed before they are gathered
-    target: Literal["classes", "labels", "numbers", "links"] = "classes"  # what is learnt; labels: as ``multilabel``
+    target: Literal["classes", "labels", "numbers", "links"] = "classes"  # kind of target; labels: as ``multilabel``
     label_smoothing: float = 0.0
     heads: int = 8
     out_heads: int = 1
@@ -104,13 +104,13 @@ class ModelSpec:
     decoder: Literal["dot", "mlp"] = "dot"
     num_edge_types: int = 1
     negatives: int = 1  # links: false training edges to draw from, per training edge
-    apply_edge: Literal["server", "lambda"] = "server"  # where coefficients of edges are computed
+    apply_edge: Literal["server", "lambda"] = "server"  # the place where coefficients of edges are computed
     words_first: bool = False  # evaluations transform features, which are bags of words, before they gather (ADR 0044)
-    write: str = ""  # a slot that evaluation writes too, if a stage has it on its way (siafu predict)
+    write: str = ""  # another slot for evaluations to write, if a stage computes it on its way (siafu predict)
 
     @classmethod
     def of(cls, config: Config, graph: Manifest) -> ModelSpec:
-        """The model that a config asks for on a graph."""
+        """Makes the spec of the model that a config asks for on a graph."""
         model, train = config.model, config.train
         if not config.data.split < len(graph.splits):
             raise ConfigError(f"data.split = {config.data.split}: the graph has {len(graph.splits)} split(s)")
@@ -169,7 +169,7 @@ class ModelSpec:
         return len(self.widths) + 1
 
     def loss(self, ops: TensorOps, logits: Array, labels: Array) -> tuple[float, Array]:
-        """The loss summed over rows, and its gradient [n, C]."""
+        """Returns the loss summed over rows, and its gradient [n, C]."""
         if self.target == "numbers":
             return ops.squared_error(logits, labels)
         if self.multilabel:
@@ -177,20 +177,20 @@ class ModelSpec:
         return ops.cross_entropy(logits, labels, self.label_smoothing)
 
     def shape(self, layer: int) -> tuple[int, int]:
-        """(F_in, F_out) of a layer."""
+        """Returns (F_in, F_out) of a layer."""
         sizes = (self.in_features, *self.widths, self.num_classes)
         return sizes[layer], sizes[layer + 1]
 
 
 def _gathered_words(graph: Manifest) -> float:
-    """Stored values of layer 0's aggregate of bags of words, at most."""
+    """Returns an upper bound of the stored values in layer 0's aggregate of bags of words."""
     degree = graph.num_edges / max(1, graph.num_vertices)
     words = sum(entry.words for entry in graph.partitions)
     return min(words * (1 + degree), float(graph.num_vertices) * graph.num_features)
 
 
 def _check_outputs(outputs: int, graph: Manifest, split: int) -> None:
-    """Raises ConfigError if there are labels that outputs cannot be held against."""
+    """Raises: ConfigError if the number of outputs does not fit the graph's labels."""
     sizes, classes = graph.splits[split], graph.num_classes
     if not outputs or graph.edge_types == "links" or not (sizes.train or sizes.val or sizes.test):
         return
@@ -201,7 +201,7 @@ def _check_outputs(outputs: int, graph: Manifest, split: int) -> None:
 
 @dataclass
 class Output:
-    """What one tensor step gives: rows by slot, gradients by parameter name (empty unless the step has them), loss."""
+    """The output of a tensor step: rows by slot, gradients by parameter name (empty unless the step has them), loss."""
 
     rows: dict[str, Any]  # Array, or EdgeRows where the slot is one of edges
     gradients: dict[str, Array] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class Output:
 
 
 class TensorOps(Protocol):
-    """What tensor tasks compute with: ``siafu.ops`` says what each function is, ``siafu.arithmetic`` does it."""
+    """The arithmetic of tensor tasks. ``siafu.ops`` defines each function, ``siafu.arithmetic`` computes it."""
 
     def matmul(self, X: Rows, W: Array, add: Array | None = None) -> Array: ...
 
@@ -251,34 +251,35 @@ class TensorOps(Protocol):
 
 
 class Model(Protocol):
-    """What the servers and workers need of a model. Implementations keep no state between calls."""
+    """The contract of models, as servers and workers use them. Implementations keep no state between calls."""
 
     spec: ModelSpec
-    aggregate: Literal["gcn", "mean", "sum"]  # how Gather weighs an edge (graph_server.aggregate)
-    takes: frozenset[str]  # those of OPTIONS that it has
+    aggregate: Literal["gcn", "mean", "sum"]  # the weights of Gather (graph_server.aggregate)
+    takes: frozenset[str]  # OPTIONS that it uses
     unused_settings: tuple[str, ...]  # fields of [model] that every config has and this model does not use
-    # Slot ``H<l>`` holds what enters layer l, which a prediction may ask for. False: the model transforms each vertex
-    # once and gathers logits (APPNP, SGC).
+    # Whether slot ``H<l>`` holds the input of layer l, which a prediction may ask for. False: the model transforms each
+    # vertex once and gathers logits (APPNP, SGC).
     hidden_slots: bool
 
     def program(self, lane: Lane) -> Program:
-        """The steps of one epoch; the evaluation's last one writes the logits and nothing else."""
+        """Returns the steps of one epoch. The last step of an evaluation writes only the logits."""
 
     def width(self, slot: str) -> int:
-        """Columns of a slot."""
+        """Returns the number of columns of a slot."""
 
     def init(self) -> dict[str, Array]:
-        """The first weights, by name ``"<layer>.<what>"``: a function of the spec's seed alone."""
+        """Returns the initial weights, by name ``"<layer>.<what>"``. They depend only on the spec with its seed."""
 
     def stage(self, parameter: str) -> int:
-        """The ``step.layer`` of the tensor steps that read the parameter and give its gradient; the same for both."""
+        """Returns the ``step.layer`` of the tensor steps that read the parameter and compute its gradient, which is the
+        same for both."""
 
     def rest(self, parameter: str) -> bool:
-        """Whether ``train.weight_decay_rest`` is its weight decay: the paper's authors
-        decay some weights only, or less."""
+        """Whether ``train.weight_decay_rest`` is the parameter's weight decay: some papers decay only a part of the
+        weights, or a part less."""
 
     def run(self, step: Step, rows: Mapping[str, Any], weights: Arrays, *, epoch: int, lane: Lane) -> Output:
-        """One tensor step on any rows. ``weights`` holds at least the parameters whose stage is ``step.layer``.
+        """Computes one tensor step on any rows. ``weights``: at least the parameters whose stage is ``step.layer``.
 
         Besides the step's slots, ``rows`` may hold ``vertex`` (int64 [n], global ids: needed with dropout), ``label``
         and ``train`` (bool [n]): constants of the interval, listed in ``step.reads`` where they are needed.
@@ -286,8 +287,8 @@ class Model(Protocol):
 
 
 def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
-    """The model that the spec names, computing with ``ops``. Raises ConfigError if there
-    is none, or not with its options."""
+    """Makes the model that the spec names, with the arithmetic ``ops``. Raises: ConfigError if there is no such model,
+    or it does not use one of the given options."""
     made = named(spec.name)
     for option in OPTIONS:
         value = getattr(spec, option)
@@ -303,23 +304,24 @@ def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
 
 @lru_cache(maxsize=16)
 def kept(spec: ModelSpec) -> Model:
-    """``build(spec)``, once: for whoever asks for its programs again and again."""
+    """Returns ``build(spec)``, cached for repeated calls."""
     return build(spec)
 
 
 @lru_cache(maxsize=16)
 def shapes(spec: ModelSpec) -> dict[str, Array]:
-    """The model's parameters for whoever only counts: zeros of their shapes and types that take no memory."""
+    """Returns the shapes and dtypes of the model's parameters, as arrays of zeros that take no memory."""
     drawn = build(spec).init()
     return {name: np.broadcast_to(np.zeros((), array.dtype), array.shape) for name, array in drawn.items()}
 
 
 def named(name: str) -> Any:
-    """The class of the model of this name: what ``Model`` says of it. Raises ConfigError if there is none."""
+    """Returns the class of the model of this name, which has the class attributes of ``Model``. Raises: ConfigError if
+    there is none."""
     return named_in(MODELS, name, "model")
 
 
 def operators(name: str) -> set[Operator]:
-    """How the model of this name combines the rows that it gathers."""
+    """Returns the operators by which the model of this name combines rows."""
     smallest = ModelSpec(name, in_features=1, num_classes=2, num_train=1)
     return {step.operator for step in build(smallest).program(Lane.TRAIN).steps}

@@ -18,9 +18,10 @@ class Drop(Protocol):
 
 
 def first_weight(spec: ModelSpec, layer: int, number: int, fan_in: int, fan_out: int) -> Array:
-    """Glorot & Bengio 2010 or He et al. 2015, uniform [fan_in, fan_out], drawn in float64, then cast.
+    """Draws a weight matrix [fan_in, fan_out], uniform by Glorot & Bengio 2010 or He et al. 2015, in float64, and casts
+    it to the model's dtype.
 
-    ``layer`` and ``number`` tell apart the matrices of a model.
+    ``layer`` and ``number`` distinguish the matrices of a model.
     """
     bound = np.sqrt(6 / (fan_in + fan_out)) if spec.init == "xavier" else np.sqrt(6 / fan_in)
     rng = np.random.default_rng([spec.seed, layer, number])
@@ -28,7 +29,8 @@ def first_weight(spec: ModelSpec, layer: int, number: int, fan_in: int, fan_out:
 
 
 def uniform(rng: np.random.Generator, bound: Any, shape: Any) -> Array:
-    """Float64 in [-bound, bound). ``rng.uniform`` has the compiler multiply and add at once where the processor can."""
+    """Draws float64 numbers in [-bound, bound). ``rng.uniform`` would give other bits on processors where the compiler
+    fuses multiplication and addition."""
     return np.asarray(rng.random(shape) * (2 * bound) - bound)
 
 
@@ -48,7 +50,7 @@ class Dense:
         return weights | ({f"{self.layer}.{self.bias}": np.zeros(fan_out, self.spec.dtype)} if self.spec.bias else {})
 
     def forward(self, X: Rows, weights: Arrays) -> Array:
-        """Y, a fresh array."""
+        """Returns Y, a fresh array."""
         Y = self.ops.matmul(X, weights[f"{self.layer}.{self.weight}"])
         if self.spec.bias:
             Y += weights[f"{self.layer}.{self.bias}"]
@@ -61,17 +63,17 @@ class Dense:
             gradients[f"{self.layer}.{self.bias}"] = self.ops.column_sums(dY)
 
     def backward(self, X: Rows, dY: Array, weights: Arrays, gradients: dict[str, Array]) -> Array:
-        """dX = dY Wᵀ; dW and db into ``gradients``."""
+        """Returns dX = dY Wᵀ; puts dW and db into ``gradients``."""
         self.learn(X, dY, gradients)
         return self.ops.matmul(dY, weights[f"{self.layer}.{self.weight}"].T)
 
 
 @dataclass(frozen=True)
 class Activation:
-    """H = drop(σ(N)), N = LayerNorm(P) or P: what ends a hidden layer.
+    """The end of a hidden layer: H = drop(σ(N)), N = LayerNorm(P) or P.
 
-    Backward: dN = drop'(dH) ⊙ σ'(N), dP = LayerNorm'(dN). It needs H alone where σ is relu and nothing is normalised
-    (H > 0 where N > 0 and was not dropped, where dN is 0), else P.
+    Backward: dN = drop'(dH) ⊙ σ'(N), dP = LayerNorm'(dN). With relu and without LayerNorm it needs only H: H > 0 where
+    N > 0 and the entry was kept, and dN is 0 at dropped entries. Else it needs P too.
     """
 
     spec: ModelSpec
@@ -98,14 +100,14 @@ class Activation:
         return {f"{self.layer}.gain": ones, f"{self.layer}.shift": np.zeros_like(ones)}
 
     def forward(self, P: Array, weights: Arrays, drop: Drop) -> dict[str, Array]:
-        """What it ``saves``. P must be a fresh array: H may take its place."""
+        """Returns the slots in ``saves``. P must be a fresh array: H may overwrite it."""
         N = self._norm(P, weights)
         H = self.ops.activate(N, self.spec.activation, out=N if self._by_itself or self.norm else None)
         H = H if self.key is None else np.asarray(drop(H, self.key))
         return {self.slot: H} if self._by_itself else {self.slot: H, self.before: P}
 
     def backward(self, dH: Array, saved: Arrays, weights: Arrays, drop: Drop, gradients: dict[str, Array]) -> Array:
-        """dP; puts the gradients of its parameters into ``gradients``."""
+        """Returns dP; puts the gradients of its parameters into ``gradients``."""
         dN = dH if self.key is None else np.asarray(drop(dH, self.key))
         if self._by_itself:
             return self.ops.activate_backward(dN, saved[self.slot], "relu")

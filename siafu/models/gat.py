@@ -13,9 +13,9 @@ Backward, with l' the slope of LeakyReLU at an edge (``siafu.kernels.attention``
     GA': dT_u = Σ_v m α dZ_v                                              along out-edges
     AE': ds_u = Σ_v α l' (m <T_u, dZ_v> - δ_v)
 
-With ``apply_edge = "server"`` AE and AE' are part of GA and GA', which read each edge once. As tensor tasks they get
-the scores of the edges' other ends, where each vertex's edges begin, and backwards the products <T_u, dZ_v>: K numbers
-an edge and score. Slots that begin with E hold those. ``graph_server.operators.attention`` computes the graph's half.
+With ``apply_edge = "server"`` AE and AE' are part of GA and GA', which read each edge once. As tensor tasks they are
+sent the scores of the edges' other ends, the start of each vertex's edges, and backwards the products <T_u, dZ_v>: K
+numbers per edge and score, in slots that begin with E. ``graph_server.operators.attention`` computes the graph's part.
 
 Shapes: T, Z [n, K D], s, t [n, K], a [K D], W [F_in, K D]; X, R [n, F]. ``hidden`` is K D.
 """
@@ -37,11 +37,11 @@ from siafu.tasks import Kind, Lane, Step
 
 
 class Entered(NamedTuple):
-    """What a stage makes of what it reads, on the way to its own layer."""
+    """The intermediate values of a stage, from its inputs to the input of its own layer."""
 
     P: Array  # [n, F] before LayerNorm and activation; the logits in the last stage; empty in the first
-    N: Array  # behind LayerNorm
-    X: Rows  # what the layer transforms
+    N: Array  # after LayerNorm
+    X: Rows  # the layer's input
 
 
 NOTHING = np.empty((0, 0))
@@ -61,7 +61,7 @@ class GAT(Staged):
         return self.spec.out_heads if layer == self.spec.num_layers - 1 else self.spec.heads
 
     def columns(self, layer: int) -> int:
-        """K D of a layer. In the last one every head is as wide as the logits."""
+        """Returns K D of a layer. In the last one every head is as wide as the logits."""
         fan_out = self.spec.shape(layer)[1]
         return fan_out * self.heads(layer) if layer == self.spec.num_layers - 1 else fan_out
 
@@ -132,7 +132,8 @@ class GAT(Staged):
     # --- weights ------------------------------------------------------------------------------------------------------
 
     def init(self) -> dict[str, Array]:
-        """Of a, Glorot's with the heads as a matrix [K, D], as PyTorch Geometric has it; bias, shift 0, gain 1."""
+        """Draws the initial weights: W by ``first_weight``, a by Glorot's rule for a matrix [K, D], as in PyTorch
+        Geometric; bias and shift 0, gain 1."""
         weights: dict[str, Array] = {}
         for layer in range(self.spec.num_layers):
             fan_in, fan_out = self.spec.shape(layer)
@@ -153,7 +154,7 @@ class GAT(Staged):
 
     def stage(self, parameter: str) -> int:
         layer, _, what = parameter.partition(".")
-        return int(layer) + (what in ("bias", "gain", "shift"))  # they are added to what was gathered
+        return int(layer) + (what in ("bias", "gain", "shift"))  # they are applied after the gather
 
     def _maps_residual(self, layer: int) -> bool:
         fan_in, fan_out = self.spec.shape(layer)
@@ -179,7 +180,7 @@ class GAT(Staged):
         return made, entered
 
     def recall(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> Entered:
-        """The stage as far as its products."""
+        """Computes the stage up to its products."""
         if stage == 0:
             return Entered(NOTHING, NOTHING, drop(rows[FEATURES], 0))
         layer = stage - 1
@@ -212,8 +213,8 @@ class GAT(Staged):
         return self._left(stage, dP, gradients, weights)
 
     def _transformed_back(self, stage: int, X: Rows, d: Arrays, weights: Arrays) -> tuple[Array, dict[str, Array]]:
-        """dX, empty in the first stage; and the gradients of the layer's weights, without another look at T: Xᵀ ds says
-        all that da_source wants of it."""
+        """Returns dX, empty in the first stage, and the gradients of the layer's weights. They do not need T: da_source
+        follows from Xᵀ ds."""
         W, heads = weights[f"{stage}.weight"], self.heads(stage)
         both = np.concatenate([d[f"s{stage}"], d[f"t{stage}"]], axis=1)  # [n, 2 K]
         dG = self.ops.matmul(both, self._attention(stage, weights).T, add=np.array(d[f"T{stage}"]))  # [n, K D]
@@ -236,7 +237,7 @@ class GAT(Staged):
     def _left(
         self, stage: int, dP: Array, gradients: dict[str, Array], weights: Arrays
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """The stage's inputs have this gradient of their sum."""
+        """Returns the gradients of the stage's inputs, and those of its bias, from dP, the gradient of their sum."""
         layer = stage - 1
         if f"{layer}.bias" in weights:
             gradients[f"{layer}.bias"] = self.ops.column_sums(dP)
@@ -249,7 +250,7 @@ class GAT(Staged):
         return np.asarray(numpy_ops.real(X.dense() if isinstance(X, SparseRows) else X, self.dtype))
 
     def _attention(self, layer: int, weights: Arrays) -> Array:
-        """a_source and a_target as a matrix [K D, 2 K], so that all heads' products are one: T A = [s t]."""
+        """Returns a_source and a_target as a matrix [K D, 2 K], so that one product serves all heads: T A = [s t]."""
         heads, columns = self.heads(layer), self.columns(layer)
         A = np.zeros((heads, columns // heads, 2 * heads), self.dtype)
         head = np.arange(heads)
@@ -281,6 +282,6 @@ class GAT(Staged):
 
 
 def _cut(edges: EdgeRows, columns: int) -> tuple[Array, Array | None]:
-    """Scores by edge, and the edges' weights if there are any."""
+    """Returns the scores by edge, and the edges' weights if there are any."""
     values = edges.values
     return values[:, :columns], values[:, columns] if values.shape[1] > columns else None

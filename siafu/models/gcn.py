@@ -19,5 +19,5 @@ class GCN(Layered):
     terms = (Term("Z", "weight"),)
 
     def rest(self, parameter: str) -> bool:
-        """All but layer 0's: the authors' code decays the first layer alone."""
+        """Whether the parameter is not of layer 0: the authors' code decays only the first layer."""
         return not parameter.startswith("0.")

@@ -4,12 +4,12 @@
     S_l = (1 - α) Â H_l + α R,   H_{l+1} = drop(σ((1 - β_l) S_l + β_l S_l W_l)),   β_l = ln(θ / l + 1),   l = 1..L
     logits = H_{L+1} W_{L+1} + b_{L+1}
 
-    GA:   S_l, whole: the server adds α R, of which it has the interval's own rows. R is in no task but the first
+    GA:   all of S_l: the server adds α R, of which it has the interval's own rows. Only the first task has R
     AV:   P = (1 - β) S + β S W,  H' = drop(σ(P))
     AV':  dP = drop'(dH') ⊙ σ'(P),  dW = β Sᵀ dP,  dS = (1 - β) dP + β dP Wᵀ
     GA':  dH = (1 - α) Âᵀ dS,  dR += α dS
 
-Shapes: R, H_l and S_l [n, F], W_l [F, F] for l = 1..L. Dropout stands where the authors have it. ``model.layers`` is L,
+Shapes: R, H_l and S_l [n, F], W_l [F, F] for l = 1..L. Dropout is at the authors' places. ``model.layers`` is L,
 ``model.hidden`` is F; the first dense layer is stage 0, the last one a part of stage L.
 """
 
@@ -52,7 +52,7 @@ class GCNII(Staged):
         return self.dtype.type(log(np.array(self.spec.theta / layer + 1)))
 
     def rest(self, parameter: str) -> bool:
-        """The dense layers."""
+        """Whether the parameter is of a dense layer."""
         return int(parameter.partition(".")[0]) in (0, self.num_layers + 1)
 
     # --- graph ------------------------------------------------------------------------------------------------------

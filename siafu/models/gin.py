@@ -1,14 +1,15 @@
 """Graph isomorphism network (Xu et al., ICLR 2019, eq. 4.1):  H' = σ(MLP((1 + ε) H + Σ_{u→v} w_uv H_u)).
 
-    GA:   Z = A H + (1 + ε) H           where ε is fixed and H no features: there the server adds the vertex's own row
+    GA:   Z = A H + (1 + ε) H           the server adds the own row if ε is fixed and H are not the features
     AV:   P = Z W_1 + b_1  (+ (1 + ε) H W_1 where Gather has not added it),  U = σ(LayerNorm(P))
           Q = U W_2 + b_2 (+ residual),  H' = drop(σ(Q))              (last layer: logits = Q)
     AV':  dQ from dH', dW_2 = Uᵀ dQ, db_2 = Σ dQ, dU = dQ W_2ᵀ, dP from dU, then as in every layer; a learnt ε (one per
           layer): dε = <Hᵀ dP, W_1>, dH = (1 + ε) dP W_1ᵀ
     GA':  dH = Aᵀ dZ + (1 + ε) dZ
 
-The MLP is as wide inside as its output. LayerNorm stands where the authors have BatchNorm, which would need sums over
-all vertices in the middle of a step. Rows are gathered before they are transformed: an own row would have to be, too.
+The MLP's inner width is that of its output. LayerNorm replaces the authors' BatchNorm, which would need sums over all
+vertices in the middle of a step. Rows are gathered before they are transformed: otherwise the vertex's own row would
+have to be transformed too.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class GIN(Layered):
         super().__init__(spec, ops)
 
     def terms_of(self, layer: int) -> tuple[Term, ...]:
-        """Without the residual: it goes past the MLP."""
+        """Returns the terms without the residual, which bypasses the MLP."""
         return self.terms
 
     def is_narrow(self, layer: int) -> bool:
@@ -50,7 +51,7 @@ class GIN(Layered):
     # --- the vertex's own rows --------------------------------------------------------------------------------------
 
     def _adds_own(self, layer: int) -> bool:
-        """Whether the stage adds (1 + ε) H, and not Gather."""
+        """Whether the stage, not Gather, adds (1 + ε) H."""
         return layer == 0 or self.spec.train_eps
 
     def gathered(self, layer: int) -> Gathered:
@@ -129,7 +130,7 @@ class GIN(Layered):
     # --- past the MLP -----------------------------------------------------------------------------------------------
 
     def _mapped(self, layer: int) -> Dense | None:
-        """The residual's weight, where widths differ."""
+        """Returns the residual's weight; None if both widths are equal."""
         fan_in, fan_out = self.shape(layer)
         return self.residuals[layer] if fan_in != fan_out else None
 
@@ -143,7 +144,7 @@ class GIN(Layered):
     def _residual_backward(
         self, layer: int, dQ: Array, rows: SlotRows, weights: Arrays, gradients: dict[str, Array]
     ) -> dict[str, Array]:
-        """dH by slot; none of features."""
+        """Returns dH by slot; nothing for features."""
         mapped = self._mapped(layer)
         if layer == 0:
             if mapped is not None:

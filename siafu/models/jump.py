@@ -16,7 +16,7 @@ Jump = Literal["none", "cat", "max", "sum"]
 
 
 def width(kind: Jump, widths: tuple[int, ...]) -> int:
-    """Columns of J. Raises ConfigError if layers of these widths cannot be joined so."""
+    """Returns the number of columns of J. Raises: ConfigError if layers of these widths cannot be joined."""
     if kind != "cat" and len(set(widths)) > 1:
         raise ConfigError(f"model.jump = {kind}: layers must have one width, model.hidden = {list(widths)}")
     return sum(widths) if kind == "cat" else widths[0]
@@ -29,7 +29,7 @@ def joined(kind: Jump, layers: list[Array]) -> Array:
 
 
 def joined_backward(kind: Jump, dJ: Array, layers: list[Array]) -> list[Array]:
-    """dH of each layer; of equal maxima the first layer has the gradient."""
+    """Returns dH of each layer. Of equal maxima the first layer gets the gradient."""
     if kind == "cat":
         cuts = np.cumsum([H.shape[1] for H in layers])[:-1]
         return [np.ascontiguousarray(dH) for dH in np.split(dJ, cuts, axis=1)]

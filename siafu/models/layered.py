@@ -3,27 +3,26 @@
     layer l:   P_l = Σ_t X_t W_t + b (+ residual),   H_{l+1} = drop(σ(LayerNorm(P)))     (last layer: logits = P)
     backward:  dP = LayerNorm'(σ'(drop'(dH))),  dW_t = X_tᵀ dP,  db = Σ dP,  dX_t = dP W_tᵀ
 
-The terms X_t are what tells the models apart: GCN has one (Z, the gathered rows), GraphSAGE two (the vertex's
-own rows H and Z). The residual is one more: H itself, or H W_residual where widths differ (GIN adds it behind
-its MLP). Dropout acts on activations where they are made, in AV, before they are scattered: as everywhere,
-and a mask never travels. Layer 0 drops its inputs X_t instead, after Gather: so its aggregate of constant
-features stays constant (docs/adr/0005).
+Models differ in their terms X_t: GCN has one (Z, the gathered rows), GraphSAGE two (the vertex's own rows H, and Z).
+The residual is one more: H itself, or H W_residual if widths differ (GIN adds it after its MLP). Dropout acts on
+activations in the AV that makes them, before they are scattered; no mask is sent. Layer 0 drops its inputs X_t instead,
+after Gather: so its aggregate of constant features stays constant (docs/adr/0005).
 
 Gather is linear, so a layer whose output is narrower than its input is transformed *before* its rows are gathered
-("narrow"): what is scattered and gathered, forward and backward, is then F_out wide (docs/adr/0012).
+("narrow"): rows scattered and gathered, forward and backward, are then F_out wide (docs/adr/0012).
 
     wide layer l      SC publishes H_l,   GA: Z_l = A H_l,         P_l = Z_l W + H_l W_own + b
     narrow layer l    SC publishes T_l,   GA: Z_l = A T_l + S_l,   P_l = Z_l + b,     T_l = H_l W,  S_l = H_l W_own
     backward          SC' publishes dZ_l, GA': dH_l = Aᵀ dZ_l + dP_l W_ownᵀ; narrow: dT_l = Aᵀ dZ_l, dS_l = dZ_l = dP_l
 
-Of bags of words, A H_0 has many times the values that H_0 has. Evaluations, which drop nothing and take no gradient,
+With bags of words, A H_0 has many times as many values as H_0. Evaluations, which need no dropout and no gradient,
 therefore transform features before they gather:
 
     evaluation       SC publishes T_0,   GA: Y_0 = A T_0 + S_0,   P_0 = Y_0 + b,     T_0 = H_0 W,  S_0 = H_0 W_own
 
-A stage is the tensor work of a layer, behind its Gather. The weights of a narrow layer belong to the
-stage before, its bias to its own. With jumping knowledge all layers are hidden, and the last stage has a
-dense layer behind: logits = J W + b.
+A stage is the tensor work of a layer, after its Gather. The weights of a narrow layer belong to the stage before, its
+bias to its own. With jumping knowledge all layers are hidden, and the last stage ends with a dense layer:
+logits = J W + b.
 """
 
 from __future__ import annotations
@@ -67,7 +66,8 @@ class Layered(Staged):
         super().__init__(spec, ops)
 
     def activation(self, layer: int) -> Activation:
-        """Of a hidden layer; the keys 0 and 1 are those of layer 0's inputs."""
+        """Makes the activation of a hidden layer. Its dropout keys start at 2: 0 and 1 are those of layer 0's
+        inputs."""
         norm = self.spec.norm == "layer"
         return Activation(self.spec, self.ops, layer, f"H{layer + 1}", f"P{layer}", key=2 + layer, norm=norm)
 
@@ -80,7 +80,7 @@ class Layered(Staged):
         return (*self.terms, Term("H", None if fan_in == fan_out else "residual"))
 
     def shape(self, layer: int) -> tuple[int, int]:
-        """(F_in, F_out)."""
+        """Returns (F_in, F_out) of a layer."""
         return self.sizes[layer], self.sizes[layer + 1]
 
     def is_narrow(self, layer: int) -> bool:
@@ -117,7 +117,7 @@ class Layered(Staged):
         return Gathered(f"Z{layer}", of=f"T{layer}", own=(f"S{layer}",) if self._own_weight(layer) else ())
 
     def reads(self, layer: int) -> tuple[str, ...]:
-        """Slots that the layer is computed from."""
+        """Returns the slots from which the layer is computed."""
         if self.is_narrow(layer):
             return (f"Z{layer}",)
         return tuple(f"{term.slot}{layer}" for term in self.terms_of(layer))
@@ -133,22 +133,23 @@ class Layered(Staged):
         return Stage(layer, reads, (self.logits,), drops, (*self.saves(layer), *ends))
 
     def _handed_on(self, layer: int) -> tuple[str, ...]:
-        """What is written for a layer: rows to be gathered, and what it or the last stage reads of its own interval."""
+        """Returns the slots written for a layer: rows to gather, and rows that it or the last stage reads of its own
+        interval."""
         if not self.is_narrow(layer):
             return (f"H{layer}",)
         own = (f"S{layer}",) if self._own_weight(layer) else ()
         return (f"T{layer}", *own, *((f"H{layer}",) if self.jumps else ()))
 
     def _own_weight(self, layer: int) -> str | None:
-        """The weight of a narrow layer's own rows."""
+        """Returns the name of the weight of a layer's own rows, None if it has none."""
         return next((term.weight for term in self.terms_of(layer) if term.slot == "H"), None)
 
     def _transforms(self, layer: int) -> list[tuple[str, str]]:
-        """Slots that a narrow layer's rows become before they are gathered, and by which weight."""
+        """Returns (slot, weight) of the products that a narrow layer needs before its gather; none for other layers."""
         return self._products(layer) if self.is_narrow(layer) else []
 
     def _products(self, layer: int) -> list[tuple[str, str]]:
-        """The same of any layer: gathered rows first, then own ones."""
+        """Returns (slot, weight) of these products for any layer: of gathered rows first, then of own rows."""
         gathered = next(term.weight for term in self.terms if term.slot == "Z")
         own = self._own_weight(layer)
         return [(f"T{layer}", f"{layer}.{gathered}"), *([(f"S{layer}", f"{layer}.{own}")] if own else [])]
@@ -171,7 +172,7 @@ class Layered(Staged):
     # --- weights --------------------------------------------------------------------------------------------------
 
     def init(self) -> dict[str, Array]:
-        """Products as ``first_weight`` draws them; bias and shift 0, gain 1."""
+        """Draws the initial weights: matrices by ``first_weight``; bias and shift 0, gain 1."""
         weights: dict[str, Array] = {}
         for layer in range(self.num_layers):
             weights |= self.init_layer(layer)
@@ -219,7 +220,7 @@ class Layered(Staged):
         return made, saved
 
     def again(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> Any:
-        """Without what the next layer is given, which backward does not read."""
+        """Recomputes the stage without the products for the next layer, which backward does not read."""
         return self.update(stage, self.combine(stage, rows, weights), rows, weights, drop)
 
     def backward(
@@ -240,7 +241,7 @@ class Layered(Staged):
         return inputs, gradients
 
     def _next_gradient(self, layer: int, H: Array, d: Arrays, weights: Arrays, gradients: dict[str, Array]) -> Array:
-        """dH_l: as it was gathered, or through the weights of a narrow layer, whose gradients are taken here."""
+        """Returns dH_l: as gathered, or through the weights of a narrow layer, whose gradients are computed here."""
         dH: Array | None = None
         for slot, weight in self._transforms(layer):
             gradients[weight] = self.ops.matmul_transposed(H, d[slot])
@@ -250,7 +251,7 @@ class Layered(Staged):
         return dH + d[f"H{layer}"] if self.jumps else dH
 
     def combine(self, layer: int, rows: SlotRows, weights: Arrays) -> Array:
-        """P_l, a fresh array."""
+        """Returns P_l, a fresh array."""
         P: Array | None = None
         if "Y0" in rows or self.is_narrow(layer):
             P = np.array(rows["Y0" if "Y0" in rows else f"Z{layer}"])
@@ -270,7 +271,7 @@ class Layered(Staged):
     def combine_backward(
         self, layer: int, dP: Array, rows: SlotRows, weights: Arrays, gradients: dict[str, Array]
     ) -> dict[str, Array]:
-        """dX_t by slot, but for features; dW_t and db."""
+        """Returns dX_t by slot, except of features; puts dW_t and db into ``gradients``."""
         if self.spec.bias:
             gradients[f"{layer}.bias"] = self.ops.column_sums(dP)
         if self.is_narrow(layer):
@@ -284,11 +285,11 @@ class Layered(Staged):
         return d
 
     def saves(self, layer: int) -> tuple[str, ...]:
-        """What ``update`` saves of a layer."""
+        """Returns the slots that ``update`` saves for backward."""
         return (self.logits,) if self._is_output(layer) else self.activations[layer].saves
 
     def update(self, layer: int, P: Array, rows: SlotRows, weights: Arrays, drop: Dropout) -> dict[str, Array]:
-        """H_{l+1} from P_l, which may go, and what backward needs, by slot."""
+        """Returns H_{l+1}, and the slots that backward needs, from P_l, which may be overwritten."""
         return {self.logits: P} if self._is_output(layer) else self.activations[layer].forward(P, weights, drop)
 
     def update_backward(
@@ -301,7 +302,7 @@ class Layered(Staged):
         drop: Dropout,
         gradients: dict[str, Array],
     ) -> tuple[Array, dict[str, Array]]:
-        """dP_l, and dX by slot of what ``update`` itself has read."""
+        """Returns dP_l, and dX by slot of the rows that ``update`` itself has read."""
         if self._is_output(layer):
             return dH, {}
         return self.activations[layer].backward(dH, saved, weights, drop, gradients), {}

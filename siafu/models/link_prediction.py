@@ -6,14 +6,13 @@ vertices are scored.
          loss: sigmoid cross-entropy, mean over the pairs of an epoch; dH_v = Σ_u dloss/ds_uv ds_uv/dH_v
     then the model's own backward, from dH
 
-Every training pair is computed where either end lies, from its own row and the other's: so each takes
-the gradient of its own row alone, and none travels. What belongs to the pair, its loss and the
-decoder's gradients, each counts by half.
+Every training pair is computed at both of its ends, from its own row and the other's. So each end computes the gradient
+of its own row alone, and none is sent. The loss of the pair and the decoder's gradients count half at each end.
 
-An epoch's pairs are the training edges and, drawn anew from the pool (``graph_server.operators.pairs``), about as many
-false ones. AE is sent the rows of the other ends, each once however many pairs it is in, and edge by edge which of them
-is a pair's and what the pair is: five bytes.
-Its evaluation gives the scores of held-out pairs, which ``siafu.ranking`` ranks.
+An epoch's pairs are the training edges and about as many false ones, drawn anew from the pool
+(``graph_server.operators.pairs``). AE is sent the rows of the other ends, each once however many pairs it is in, and
+five bytes per pair: the number of its row and the pair's type. Its evaluation gives the scores of held-out pairs, which
+``siafu.ranking`` ranks.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from siafu.models.staged import Staged
 from siafu.sparse import Array, EdgeRows, blocks
 from siafu.tasks import Kind, Lane, Program, Step
 
-#: Slots of pairs: whether a training pair is an edge (1) or a false one (0), [m, 1]; the
-#: scores of held-out ones, [m, 1].
+#: Slots of pairs: whether a training pair is an edge (1) or a false one (0), [m, 1]; the scores of held-out pairs,
+#: [m, 1].
 TRUE, SCORES = "Etrue", "Escores"
-#: Of an array of pairs' values, and of these some ten are made for the pairs that are scored together: all pairs of a
-#: task would take more than all else that a server holds, and no cache would.
+#: Size of an array of pairs' values, of which about ten exist for the pairs scored together. Arrays of all pairs of a
+#: task would take more memory than all else on a server, and would not fit a cache.
 SCORED_BYTES = 1 << 22
 
 
 class Links:
     def __init__(self, encoder: Model):
-        """Raises ConfigError unless the model can be trained from behind."""
+        """Raises: ConfigError unless the model is ``Staged``, whose backward can start from an embedding's gradient."""
         if not isinstance(encoder, Staged):
             raise ConfigError(f"data.task = link: {encoder.spec.name} cannot predict edges")
         self.encoder, self.spec, self.ops = encoder, encoder.spec, encoder.ops
@@ -115,11 +114,12 @@ class Links:
 
     @property
     def _values_of_a_pair(self) -> int:
-        """Of an array that is made of all pairs: one, or as many as the MLP takes."""
+        """The number of values of a pair in an array of pairs: one, or the MLP's width."""
         return 1 if self.spec.decoder == "dot" else self.encoder.width(self.slot)
 
     def _scored(self, H: Array, others: EdgeRows, weights: Arrays) -> tuple[Array, Array, Array]:
-        """Scores [m, 1], and what the MLP's two layers read, [m, F] each; empty with decoder dot."""
+        """Returns scores [m, 1], and the inputs of the MLP's second and first layer, [m, F] each; empty with decoder
+        dot."""
         if self.spec.decoder == "dot":
             return self.ops.pair_dots(H, others)[:, None], H[:0], H[:0]
         X = self.ops.pair_products(H, others)
@@ -130,8 +130,8 @@ class Links:
     def _learnt(
         self, H: Array, others: EdgeRows, true: Array, weights: Arrays
     ) -> tuple[float, Array, dict[str, Array]]:
-        """Half of the loss, all of dH [n, F], half of the decoder's gradients."""
-        terms = 2 * self.spec.num_train  # an edge, and about one false one for each
+        """Returns half of the loss, all of dH [n, F], and half of the decoder's gradients."""
+        terms = 2 * self.spec.num_train  # for each training edge, about one false one
         scores, U, X = self._scored(H, others, weights)
         total, dX = self.ops.binary_cross_entropy(scores, true)
         dX /= self.encoder.dtype.type(2 * terms)  # [m, 1], a half

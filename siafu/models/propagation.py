@@ -4,11 +4,11 @@
     SGC     Z_0 = X W,      Z_k = Â Z_{k-1},                   logits = Z_K + b     (Wu et al., ICML 2019, eq. 8)
 
     AV0:   the MLP: H_k = drop(σ(H_{k-1} W + b)), H_0 = drop(X); its last layer gives Z_0 [n, C]
-    SC, GA of every hop: C columns travel; α Z_0 is the interval's own
+    SC, GA of every hop: C columns are sent; α Z_0 is the interval's own
     AV1:   logits, loss and dZ_K
     GA':   dZ_{k-1} = (1 - α) Âᵀ dZ_k, dZ_0 += α dZ_k;   AV0': the MLP's gradients
 
-APPNP's MLP has ``model.layers`` layers; SGC has the one, and neither hidden layers nor an activation.
+APPNP's MLP has ``model.layers`` layers. SGC has one product, without hidden layers or an activation.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class APPNP(Staged):
         return Gathered(f"Z{number}", of, own=(FIRST,), factor=1 - alpha, own_factor=alpha)
 
     def rest(self, parameter: str) -> bool:
-        """All but the first layer's: the authors decay that alone."""
+        """Whether the parameter is not of the first layer: the authors decay only that layer."""
         return not parameter.startswith("0.")
 
     # --- graph ------------------------------------------------------------------------------------------------------
@@ -98,11 +98,11 @@ class APPNP(Staged):
         return {FIRST: self.dense[-1].forward(X, weights)}, saved
 
     def again(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> Any:
-        """Without the last product, which backward does not read."""
+        """Recomputes the stage without the last product, which backward does not read."""
         return {} if stage == self.last else self._hidden(rows, weights, drop)
 
     def _hidden(self, rows: SlotRows, weights: Arrays, drop: Dropout) -> dict[str, Array]:
-        """What the hidden layers give, by slot."""
+        """Computes the hidden layers; returns their slots."""
         X, saved = rows[FEATURES], dict[str, Array]()
         for dense, activation in zip(self.dense, self.activations, strict=False):
             saved |= activation.forward(dense.forward(X, weights), weights, drop)

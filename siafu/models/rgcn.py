@@ -9,10 +9,10 @@ A sum over edges and a product commute, so rows may be gathered before they are 
     transformed first   AV: T_r = H W_r, S = H W_0;              GA: Z = S + Σ_r mean_r of T_r,    AV: P = Z + b
     backward            dW_r = Z_rᵀ dP = Hᵀ dT_r,  dV_b = Σ_r a_rb dW_r,  da_rb = <V_b, dW_r>
 
-Forwards and backwards, the first publishes rows of F_in and R F_in columns, the second of R F_out and F_out + R: the
-fewer are taken (``narrow``). Layer 0 always transforms first, since features may be wide and sparse.
-``graph_server.operators.typed`` is the graph's half; parameters are used by tensor tasks alone. Stage l makes the rows
-of layer l from what layer l - 1 gathered.
+Forwards and backwards, gathering first publishes rows of F_in and R F_in columns, transforming first of R F_out and
+F_out + R: the order with fewer columns is taken (``narrow``). Layer 0 always transforms first, since features may be
+wide and sparse. ``graph_server.operators.typed`` computes the graph's part; only tensor tasks use parameters. Stage l
+computes the rows of layer l from the gathered rows of layer l - 1.
 
 Shapes: H [n, F_in], W_r, V_b [F_in, F_out], a [R, B], Z [n, R F_in] or [n, F_out], T [n, R F_out], P [n, F_out].
 """
@@ -90,8 +90,8 @@ class RGCN(Staged):
     # --- weights --------------------------------------------------------------------------------------------------
 
     def init(self) -> dict[str, Array]:
-        """W_0, W_r, V_b and a by Glorot & Bengio 2010 or He et al. 2015, uniform, drawn in float64, then cast; bias and
-        shift 0, gain 1."""
+        """Draws the initial weights: W_0, W_r, V_b and a, uniform by Glorot & Bengio 2010 or He et al. 2015, in
+        float64, then cast; bias and shift 0, gain 1."""
         weights = {}
         for layer in range(self.spec.num_layers):
             fan_in, fan_out = self.spec.shape(layer)
@@ -118,16 +118,16 @@ class RGCN(Staged):
         return int(layer) + (not before)
 
     def _relations(self, layer: int, weights: Arrays) -> Array:
-        """W_r of every relation, [R, F_in, F_out]."""
+        """Returns W_r of every relation, [R, F_in, F_out]."""
         W = weights[f"{layer}.weight"]
         return self._combined(weights[f"{layer}.mix"], W) if self.spec.bases else W
 
     def _combined(self, mix: Array, W: Array) -> Array:
-        """Sums of matrices: mix [a, b] and W [b, F_in, F_out] to [a, F_in, F_out]."""
+        """Returns weighted sums of matrices: mix [a, b] and W [b, F_in, F_out] to [a, F_in, F_out]."""
         return self.ops.matmul(mix, W.reshape(len(W), -1)).reshape(len(mix), *W.shape[1:])
 
     def _learnt(self, layer: int, dW: Array, weights: Arrays, gradients: dict[str, Array]) -> None:
-        """From the gradients of every W_r, [R, F_in, F_out], those of what it is made of."""
+        """Puts the gradients of a layer's parameters into ``gradients``, from those of every W_r, [R, F_in, F_out]."""
         if self.spec.bases:
             V, mix = weights[f"{layer}.weight"], weights[f"{layer}.mix"]
             gradients[f"{layer}.mix"] = self.ops.matmul(dW.reshape(len(dW), -1), V.reshape(len(V), -1).T)
@@ -150,7 +150,7 @@ class RGCN(Staged):
         }, saved
 
     def again(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> dict[str, Array]:
-        """What the layer before gives, by slot; nothing in the first stage, which has none."""
+        """Computes the slots of the layer before; nothing in the first stage, which has no layer before it."""
         if stage == 0:
             return {}
         layer = stage - 1
@@ -189,7 +189,8 @@ class RGCN(Staged):
     def _combined_back(
         self, layer: int, dP: Array, rows: SlotRows, weights: Arrays, gradients: dict[str, Array]
     ) -> dict[str, Array]:
-        """dZ, and dH where the layer reads it; the gradients of its parameters that are used behind the gather."""
+        """Returns dZ, and dH if the layer reads H; puts the gradients of parameters used after the gather into
+        ``gradients``."""
         if self.spec.bias:
             gradients[f"{layer}.bias"] = self.ops.column_sums(dP)
         if self.transforms_first(layer):
@@ -203,10 +204,10 @@ class RGCN(Staged):
 
 
 def _in_columns(W: Array) -> Array:
-    """[R, F_in, F_out] as [F_in, R F_out]: a block of columns for each relation."""
+    """Reshapes [R, F_in, F_out] to [F_in, R F_out]: a block of columns for each relation."""
     return np.ascontiguousarray(W.transpose(1, 0, 2)).reshape(W.shape[1], -1)
 
 
 def _by_relation(W: Array, num_relations: int) -> Array:
-    """[F_in, R F_out] as [R, F_in, F_out]."""
+    """Reshapes [F_in, R F_out] to [R, F_in, F_out]."""
     return W.reshape(len(W), num_relations, -1).transpose(1, 0, 2)

@@ -1,16 +1,16 @@
 """Base of all models: *stages* of tensor work, and *gathers* between them; program and backward order follow.
 
 A model lists its graph, in the order of a forward pass, as ``Stage`` and ``Gathered``, and computes each stage forward
-and backward. All else is derived here: Scatters, the backward program with every slot's gradient added up,
+and backward. All else is derived here: Scatters, the backward program with sums of each slot's gradients,
 recomputation, the fused last task, the loss on training rows alone, dropout.
 
     Gathered("Z1", of="H1", own=("H0",), factor=0.9, own_factor=0.1)   Z1 = 0.9 A H1 + 0.1 H0
     Stage(1, reads=("Z1",), writes=("H2",))                            H2 = σ(Z1 W + b), say
     backward                                                           dZ1 = ...;  dH1 = 0.9 Aᵀ dZ1,  dH0 += 0.1 dZ1
 
-Slots: "H0" are the features, which nobody takes the gradient of; the last stage writes the logits. ``d`` before a
-slot's name is its gradient. A slot may be read by any number of stages and gathers, its own interval's or others'.
-docs/adding-a-model.md writes a model with this, step by step.
+Slots: "H0" are the features, which have no gradient; the last stage writes the logits. ``d`` before a slot's name is
+its gradient. Any number of stages and gathers, of the slot's own interval or of others, may read a slot.
+docs/adding-a-model.md writes a model with this module, step by step.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from siafu.sparse import Array
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Operator, Program, Step, is_of_edges
 
 FEATURES = "H0"
-#: Operators whose last gather may leave out what the loss does not read.
+#: Operators whose last gather may leave out rows that the loss does not read.
 OF_LOSS = ("linear", "attention")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Tensor work on rows of one interval: ``forward`` and ``backward`` of this ``number``, also that of its weights.
+    """Tensor work on rows of one interval: ``forward`` and ``backward`` of stage ``number``; its weights have the same
+    number.
 
-    ``drops``: those of ``reads`` that dropout acts on as they are read, and the key of each one's mask.
-    ``keeps``: slots that ``forward`` saves, by which ``backward`` need not compute them again (``spec.rematerialise``).
+    ``drops``: slots of ``reads`` that are dropped as they are read -> the key of their mask. ``keeps``: slots that
+    ``forward`` can save, so that ``backward`` need not recompute them (``spec.rematerialise``).
     """
 
     number: int
@@ -48,9 +49,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Gathered:
-    """slot = factor · A of + own_factor · (own slots); with another operator what that makes of ``of`` and ``own``.
+    """A gather: slot = factor · A of + own_factor · (own slots); another operator has its own formula.
 
-    Of the features ("H0") the sum is a constant, computed once: such a node has neither own slots, factor nor operator.
+    A gather of the features ("H0") is a constant, computed once: such a node has no own slots, factor or operator.
     """
 
     slot: str
@@ -62,11 +63,11 @@ class Gathered:
 
 
 class Staged:
-    """Base of models. A subclass gives ``aggregate``, ``graph``, ``widths_of``,
-    ``init``, ``forward`` and ``backward``."""
+    """Base class of models. A subclass defines ``aggregate``, ``graph``, ``widths_of``, ``init``, ``forward`` and
+    ``backward``."""
 
     aggregate: Literal["gcn", "mean", "sum"] = "gcn"
-    takes: frozenset[str] = frozenset()  # those of siafu.models.OPTIONS that the model has
+    takes: frozenset[str] = frozenset()  # siafu.models.OPTIONS that the model uses
     unused_settings: tuple[str, ...] = ()
     hidden_slots: bool = True
 
@@ -77,10 +78,10 @@ class Staged:
         self.evaluated = self.evaluation_graph()
         self.stages = {node.number: node for node in self.nodes if isinstance(node, Stage)}
         self.last = max(self.stages)
-        # Where edges are predicted the loss comes behind the last stage (siafu.models.link_prediction).
+        # In link prediction the loss comes after the last stage (siafu.models.link_prediction).
         self.ends_in_loss = spec.target != "links"
         gathers = [node for node in self.nodes if isinstance(node, Gathered)]
-        for node in gathers:  # else the constant would be another than the model asked for
+        for node in gathers:  # else the constant would not be what the model asks for
             plain = not node.own and node.factor == 1.0 and node.operator == "linear"
             assert node.of != FEATURES or plain, f"{node.slot}: of the features the plain sum alone is gathered"
         self._layers = {
@@ -88,7 +89,7 @@ class Staged:
             for nodes in (self.nodes, self.evaluated)
             for number, node in enumerate(node for node in nodes if isinstance(node, Gathered))
         }
-        # nobody's gradient is taken
+        # slots without a gradient
         self._constants = {FEATURES, *(node.slot for node in gathers if node.of == FEATURES)}
         self._widths = {**self.widths_of(), FEATURES: spec.in_features}
         self._programs: dict[Lane, Program] = {}  # a plan asks for them thousands of times
@@ -96,41 +97,42 @@ class Staged:
     # --- what a model says -----------------------------------------------------------------------------------------
 
     def graph(self) -> list[Stage | Gathered]:
-        """The model, in the order of a forward pass."""
+        """Returns the model's stages and gathers, in the order of a forward pass."""
         raise NotImplementedError
 
     def evaluation_graph(self) -> list[Stage | Gathered]:
-        """What evaluations compute: the model, in an order that may suit where nobody takes a gradient or drops."""
+        """Returns the stages and gathers of an evaluation. Their order may differ, because there is no gradient and no
+        dropout."""
         return self.nodes
 
     def widths_of(self) -> dict[str, int]:
-        """Columns of every slot that a Stage or a Gathered writes."""
+        """Returns the number of columns of every slot that a Stage or a Gathered writes."""
         raise NotImplementedError
 
     def init(self) -> dict[str, Array]:
-        """The first weights, by name ``"<stage>.<what>"``."""
+        """Returns the initial weights, by name ``"<stage>.<what>"``."""
         raise NotImplementedError
 
     def forward(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> tuple[dict[str, Array], Any]:
-        """The slots that the stage writes, and whatever ``backward`` wants of it: by
-        slot, where the stage keeps some."""
+        """Returns the slots that the stage writes, and the values that ``backward`` needs: by slot, if the stage keeps
+        some."""
         raise NotImplementedError
 
     def recall(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> Any:
-        """What ``backward`` wants of a forward pass: as it was kept, or made again."""
+        """Returns the values of a forward pass that ``backward`` needs: kept ones, or recomputed ones."""
         if kept := self._kept(self.stages[stage]):
             return {slot: rows[slot] for slot in kept}
         return self.again(stage, rows, weights, drop)
 
     def again(self, stage: int, rows: SlotRows, weights: Arrays, drop: Dropout) -> Any:
-        """The same as ``forward`` makes it; a model may leave out what ``backward`` does not read."""
+        """Recomputes these values with ``forward``; a model may leave out values that ``backward`` does not read."""
         return self.forward(stage, rows, weights, drop)[1]
 
     def backward(
         self, stage: int, saved: Any, d: Arrays, rows: SlotRows, weights: Arrays, drop: Dropout
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Gradients of the slots that it reads, by slot (those of features may be left
-        out), and of its weights, by name.
+        """Returns the gradients of the slots that the stage reads, by slot (those of features may be left out), and of
+        its weights, by name.
 
         ``d``: gradients of the slots that it writes, by slot.
         """
@@ -147,7 +149,7 @@ class Staged:
         return False
 
     def inside(self, stage: Stage) -> tuple[str, ...]:
-        """Slots of activations that ``forward`` gives of a stage and no step needs: a prediction may ask for them."""
+        """Returns slots of activations that ``forward`` computes and no step needs: a prediction may ask for them."""
         return ()
 
     def width(self, slot: str) -> int:
@@ -176,7 +178,7 @@ class Staged:
         return Program((*steps, Step(Kind.WU, 0)), self._is_of_loss(steps))
 
     def parameters(self) -> list[str]:
-        """Their names. Kept, so that programs cost no weights."""
+        """Returns the names of all parameters. Cached, so that programs need no weights."""
         if not hasattr(self, "_parameters"):
             self._parameters = list(self.init())
         return self._parameters
@@ -197,11 +199,11 @@ class Staged:
     # --- programs --------------------------------------------------------------------------------------------------
 
     def _layer(self, node: Gathered) -> int:
-        """Gathers are numbered by the order in which they come."""
+        """Returns the number of a gather, in the order of the graph."""
         return self._layers[node.slot]
 
     def _extra(self, stage: Stage, lane: Lane) -> tuple[str, ...]:
-        """Constants that a stage reads besides its slots."""
+        """Returns the constants that a stage reads besides its slots."""
         return ("vertex",) if self.spec.dropout and lane is Lane.TRAIN else ()
 
     def _apply(self, stage: Stage, lane: Lane, parameters: bool) -> Step:
@@ -217,11 +219,11 @@ class Staged:
         return number == self.last and self.ends_in_loss
 
     def _kept(self, stage: Stage) -> tuple[str, ...]:
-        """What forward leaves for backward."""
+        """Returns the slots that forward saves for backward."""
         return () if self.spec.rematerialise else stage.keeps
 
     def _scatter(self, node: Gathered) -> Step:
-        # That of the stage before, as Dorylus numbers them; an evaluation may have a first stage that training has not.
+        # The number of the stage before, as in Dorylus; an evaluation may have a first stage that training has not.
         layer = max(0, self._layer(node) - (len(self._constants) > 1))
         return Step(Kind.SC, layer, (node.of,), publishes=node.of, operator=node.operator)
 
@@ -240,20 +242,21 @@ class Staged:
         ]
 
     def _of_loss(self, steps: list[Step]) -> list[Step]:
-        """Marks the gathers whose sums nobody but the loss reads, and their backwards: on training rows alone."""
+        """Marks gathers whose sums only the loss reads, and their backwards: they work for training rows alone."""
         if not self.ends_in_loss:
             return steps
         readers = {slot: [step for step in steps if slot in step.reads] for step in steps for slot in step.writes}
 
         def reads_nothing_else(reader: Step, slot: str) -> bool:
-            """The loss; or attention's Scatter, which multiplies the slot with its gradient: 0 where nobody trains."""
+            """Whether the reader is the loss, or attention's Scatter, which multiplies the slot with its gradient: 0
+            for vertices that do not train."""
             return self._is_last(reader) or reader.publishes == f"d{slot}"
 
         marked = {
             step.writes[0]
             for step in steps
             if step.kind is Kind.GA and step.operator in OF_LOSS and step.gathers not in self._constants
-            if not any(is_of_edges(slot) for slot in step.reads)  # an edge task has made them, of all edges
+            if not any(is_of_edges(slot) for slot in step.reads)  # an edge task computes them for all edges
             if all(reads_nothing_else(reader, step.writes[0]) for reader in readers[step.writes[0]])
         }
         gradients = {f"d{slot}" for slot in marked}
@@ -269,7 +272,7 @@ class Staged:
         return [replace(step, of_loss=True) if is_of_loss(step) else step for step in steps]
 
     def _feeding(self, steps: list[Step]) -> list[Step]:
-        """Marks the stages whose rows nobody but the loss's gather and the loss read, and their backwards."""
+        """Marks stages whose rows only the loss's gather and the loss read, and their backwards."""
         readers = {slot: [step for step in steps if slot in step.reads] for step in steps for slot in step.writes}
 
         def feeds(step: Step) -> bool:
@@ -293,15 +296,15 @@ class Staged:
         return [replace(step, feeds_loss=True) if marked(step) else step for step in steps]
 
     def _judged(self, steps: list[Step]) -> list[Step]:
-        """Marks what an evaluation makes of judged vertices alone, where nobody wants the rows of all."""
+        """Marks the steps of an evaluation that only need judged vertices, if rows of all vertices are not wanted."""
         if not self.ends_in_loss:
             return steps
         marked = self._feeding(self._of_loss(steps))
         return [replace(step, judged=True) if step.kind is Kind.AV and self._is_last(step) else step for step in marked]
 
     def _is_of_loss(self, steps: list[Step]) -> bool:
-        """Whether every step of a program is marked, or the last stage's: nobody reads other rows. What is gathered of
-        constants is one itself."""
+        """Whether only marked rows of a program are ever read: every step is marked, or of the last stage, or gathers
+        constants, whose result is a constant itself."""
         marked = any(step.of_loss for step in steps)
         return marked and all(
             step.of_loss or step.feeds_loss or self._is_last(step) or step.gathers in self._constants for step in steps
@@ -314,7 +317,8 @@ class Staged:
         return tuple(f"d{slot}" for slot in stage.reads if slot not in self._constants)
 
     def _backward_steps(self, with_weights: set[int]) -> list[Step]:
-        """Every node in reverse; the first gradient of a slot is written, later ones are added to it."""
+        """Returns the steps of every node in reverse. The first gradient of a slot is written, later ones are added to
+        it."""
         steps: list[Step] = []
         begun: set[str] = set()  # gradient slots that hold something
 
@@ -339,7 +343,7 @@ class Staged:
         return steps
 
     def _gather_backward(self, node: Gathered, adds: Any) -> list[Step]:
-        """dof = factor Aᵀ dslot, and down = own_factor dslot for the own slots."""
+        """Returns the steps that compute dof = factor Aᵀ dslot, and down = own_factor dslot for the own slots."""
         layer, gradient = self._layer(node), f"d{node.slot}"
         own, of = tuple(f"d{slot}" for slot in node.own), (f"d{node.of}",)
         scatter = Step(
@@ -353,14 +357,15 @@ class Staged:
             adds=adds(own),
         )
         known = adds(of)
-        if node.operator == "linear":  # it adds what it reads as it sums
+        if node.operator == "linear":  # its gather adds the slots it reads
             return [scatter, Step(Kind.GA_B, layer, known, of, gathers=gradient, factor=node.factor)]
         return [scatter, Step(Kind.GA_B, layer, (), of, gathers=gradient, operator=node.operator, adds=known)]
 
     # --- tensor steps ----------------------------------------------------------------------------------------------
 
     def _dropped(self, stage: Stage, rows: Mapping[str, Any], drop: Dropout) -> Mapping[str, Any]:
-        """The rows as the stage reads them; those of 8 or 16 bits as they are, if nothing is dropped."""
+        """Returns the rows with dropout, as the stage reads them. Without dropout, rows of 8 or 16 bits stay as they
+        are."""
         if not drop.active:
             return rows
         return {**rows, **{slot: drop(rows[slot], key) for slot, key in stage.drops.items()}}
@@ -370,14 +375,15 @@ class Staged:
         return Output(d | {f"d{s}": drop(d[f"d{s}"], key) for s, key in stage.drops.items() if f"d{s}" in d}, gradients)
 
     def _loss(self, step: Step, stage: Stage, rows: Mapping[str, Any], weights: Arrays, epoch: int) -> Output:
-        """The last stage, the loss and its backward, on the training rows alone: all other rows have gradient zero."""
+        """Computes the last stage, the loss and its backward, on the training rows alone: all other rows have gradient
+        zero."""
         train = np.asarray(rows["train"])  # [n]
-        is_whole = bool(train.all())  # somebody has chosen them before
+        is_whole = bool(train.all())  # then the rows were chosen before
         mine = rows if is_whole else of_training(rows)
         drop = Dropout(self.spec, self.ops, epoch, Lane.TRAIN, mine)
         read = self._dropped(stage, mine, drop)
         (slot,) = stage.writes
-        if slot in mine:  # forward was a task of its own, and kept them
+        if slot in mine:  # forward was a task of its own, and kept the logits
             logits, saved = np.asarray(mine[slot]), self.recall(stage.number, read, weights, drop)
         else:
             made, saved = self.forward(stage.number, read, weights, drop)
@@ -394,19 +400,19 @@ class Staged:
 
 
 def of_training(rows: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows of training vertices: of a task with the loss, which reads "train", no other rows count."""
+    """Returns only the rows of training vertices. A task with the loss, which reads "train", needs no others."""
     return chosen(np.asarray(rows["train"]), rows)
 
 
 def chosen(which: Array, rows: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the rows for which ``which``, bool ``[n]``, says so."""
+    """Returns the rows where ``which``, bool ``[n]``, is true."""
     index = np.flatnonzero(which)
     return {slot: numpy_ops.take(value, index) for slot, value in rows.items()}
 
 
 def among_all(rows: Mapping[str, Any], which: Array) -> dict[str, Array]:
-    """What a task on chosen rows has made, ``[which.sum(), F]``, among the rows of all vertices, ``[n, F]``: the others
-    are zero."""
+    """Puts the results of a task on chosen rows, ``[which.sum(), F]``, into rows of all vertices, ``[n, F]``; the other
+    rows are zero."""
     index, found = np.flatnonzero(which), {}
     for slot, made in rows.items():
         found[slot] = np.zeros((len(which), *made.shape[1:]), made.dtype)
@@ -415,16 +421,16 @@ def among_all(rows: Mapping[str, Any], which: Array) -> dict[str, Array]:
 
 
 class Dropout:
-    """Dropout in one task: ``drop(X, key)``; its gradient is dropped by the same call.
-    ``key`` tells apart what is dropped."""
+    """Dropout in one task: ``drop(X, key)``; the same call drops the gradient. ``key`` distinguishes the slots that are
+    dropped."""
 
     def __init__(self, spec: ModelSpec, ops: TensorOps, epoch: int, lane: Lane, rows: Mapping[str, Any]):
         self._spec, self._ops, self._epoch = spec, ops, epoch
         self.active = bool(spec.dropout) and lane is Lane.TRAIN
-        self._rows = rows  # of "vertex", which a stage that drops nothing has not
+        self._rows = rows  # for "vertex", which a stage without dropout does not have
 
     def __call__(self, X: Any, key: int) -> Any:
-        """X, dense or sparse, as numbers of the model's dtype."""
+        """Returns X, dense or sparse, in the model's dtype, with dropout in training."""
         X = numpy_ops.real(X, np.dtype(self._spec.dtype))
         if not self.active:
             return X

@@ -4,24 +4,22 @@
 1. Lambda: requests, and GB-seconds in the monthly tiers of the architecture (``cloud.arch``), INIT among
    them (billed since 2025-08-01). The free tier is not counted: ``free_usd`` says what it would pay.
 2. Servers, volumes and endpoints: by the second, 60 s at least. Those of this machine or of a Ray cluster cost nothing.
-3. Environments on this machine (local, LocalStack) or on Ray count as what Lambda would have charged for them.
-4. Traffic costs nothing where servers and functions are in one zone and talk over private addresses, as
-   every deployment's do. Functions on Lambda with servers elsewhere send their answers out of AWS,
-   which is charged. What goes in is free.
-5. Servers at work ask S3 for orders and report to it (``infra.machines.agent_loop``): half a cent an hour each. Whoever
-   coordinates and follows them lists what they say: 2 cents an hour.
-6. Baselines: one machine of ``cloud.gpu_instance`` and its disk, for as long as the run
-   took; without one, nothing is known.
-7. With ``cloud.spot`` servers cost what they do on an average day, of the date on which that was known. What spot
-   saves is not known of every type: such a one counts at its on-demand price, and ``bought`` says so. An interruption
-   costs time, in which all servers are billed: a plan adds what it expects (``cost_planner.plan.interruptions``), a
-   finished run's time has what happened.
+3. Environments on this machine (local, LocalStack) or on Ray count at Lambda's price.
+4. Traffic costs nothing between servers and functions in one zone over private addresses, as in every deployment.
+   Functions on Lambda with servers elsewhere send their answers out of AWS, which is charged. Traffic into AWS is free.
+5. Servers at work ask S3 for orders and report to it (``infra.machines.agent_loop``): half a cent an hour each. The
+   coordinator and the follower of a run list the reports: 2 cents an hour.
+6. Baselines: one machine of ``cloud.gpu_instance`` and its disk, for the time of the run; without such a machine the
+   cost is unknown.
+7. With ``cloud.spot`` servers cost the average spot price of the date in the price list. For types with an unknown spot
+   saving the on-demand price counts, and ``bought`` says so. An interruption costs time, in which all servers are
+   billed: a plan adds the expected time (``cost_planner.plan.interruptions``), a finished run's time includes it.
 8. EC2 bills a machine from the moment that it runs, not while it is pending. A deployment boots its machines before any
    run, so no run pays for that (``siafu deploy``); in a plan of spot machines an interruption pays for one boot.
 
-A bill is its items: an amount of something at one price each. A run that is over, one that goes on and one that is only
-planned are billed by the same function (``of_run``) from the same amounts. A deployment costs as long as it stands,
-runs or not: of its servers and endpoints a run is charged its own time.
+A bill consists of items: a quantity of something at one price each. Finished, running and planned runs are billed by
+the same function (``of_run``) from the same amounts. A deployment costs money while it exists, with or without runs: a
+run is charged its own time of the servers and endpoints.
 """
 
 from __future__ import annotations
@@ -37,19 +35,19 @@ from siafu.pricing.prices import Rate, instance, rates
 from siafu.run_files import Bill, BillLine
 
 EC2_MINIMUM_S = 60.0
-#: Of Lambda's free tier, a month: aws.amazon.com/lambda/pricing, 2026-11-20.
+#: Lambda's free tier per month: aws.amazon.com/lambda/pricing, 2026-11-20.
 FREE_REQUESTS, FREE_GB_S = 1_000_000, 400_000
 HOURS_PER_MONTH = 730.0  # as AWS counts
 HOUR_S = 3600.0
 GB = 1e9  # of traffic
 #: The GPU machine's image alone takes most of 60 GiB.
 MIN_GPU_VOLUME_GIB = 120
-#: Requests of a server at work in an hour: it looks for orders each second, and reports each 5
+#: Requests of a server at work in an hour: it looks for orders every second, and reports every 5
 #: (``infra.machines.agent_loop``).
 S3_GETS_PER_HOUR, S3_PUTS_PER_HOUR = 3600.0, 720.0
-#: Of a run: its coordinator looks for reports each second, who follows it for new pieces of its files
-#: each 10 (``infra.machines.host``, ``runfiles``). Without those of more than a thousand objects,
-#: which take a request more each.
+#: Lists of a run in an hour: its coordinator looks for reports every second, its follower for new pieces of files every
+#: 10 (``infra.machines.host``, ``runfiles``). Lists of more than a thousand objects take another request each, which
+#: is not counted.
 S3_LISTS_PER_HOUR = 3600.0 + 360.0
 
 
@@ -95,8 +93,8 @@ class Amounts(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Cost:
-    """By part, in US dollars; what was counted, in one line; region and date of the prices, the oldest of those used;
-    the lines of the bill, and the amounts that it was made of (keywords of ``of_run``)."""
+    """A cost in US dollars by part; the counted parts in one line; region and oldest date of the prices used; the lines
+    of the bill, and the amounts behind them (keywords of ``of_run``)."""
 
     parts: Mapping[str, float] = field(default_factory=dict)
     counted: str = ""
@@ -110,7 +108,7 @@ class Cost:
         return sum(self.parts.values())
 
     def to_dict(self) -> Bill:
-        """As it stands in a run's result."""
+        """Returns the cost as in a run's result."""
         return {
             "usd": self.usd,
             "parts": dict(self.parts),
@@ -133,11 +131,11 @@ def of_run(
     sent_gb: float = 0.0,
     zone_gb: float = 0.0,
 ) -> Cost:
-    """Of a run that took ``seconds`` from the start of its roles to their end, or will take.
+    """Returns the cost of a run, finished or planned, that takes ``seconds`` from the start of its roles to their end.
 
     gb_s: GB-seconds that Lambda bills, of which ``init_gb_s`` are INIT's. sent_gb: GB that functions send to servers.
-    zone_gb: GB between machines in different zones (rule 4: a deployment has none). ``on_demand``: whatever
-    ``cloud.spot`` says. PriceUnknown for servers without a price.
+    zone_gb: GB between machines in different zones (rule 4: a deployment has none). ``on_demand``: ignore
+    ``cloud.spot``. Raises: PriceUnknown for servers without a price.
     """
     cloud, region, on_aws = config.cloud, config.lambdas.region, config.run.on == "aws"
     items: list[Item] = []
@@ -170,8 +168,8 @@ def of_run(
 
 
 def of_baseline(config: Config, *, seconds: float) -> Cost | None:
-    """Of a baseline that took ``seconds``; None where no ``cloud.gpu_instance`` says on what.
-    PriceUnknown if it has no price."""
+    """Returns the cost of a baseline that took ``seconds``; None if ``cloud.gpu_instance`` names no machine. Raises:
+    PriceUnknown if the machine has no price."""
     cloud, region = config.cloud, config.lambdas.region
     if not cloud.gpu_instance:
         return None
@@ -185,9 +183,10 @@ def of_baseline(config: Config, *, seconds: float) -> Cost | None:
 
 
 def standing(config: Config) -> Cost:
-    """Of a deployment while nothing runs, by the hour: servers, their volumes, interface endpoints.
+    """Returns the cost of a deployment without runs, per hour: servers, their volumes, interface endpoints.
 
-    Environments come on top when they run: ``lambda_per_hour``. PriceUnknown as ``siafu.pricing.prices`` says.
+    The cost of running environments is added to it: ``lambda_per_hour``. Raises: PriceUnknown for machines without a
+    price.
     """
     items = _standing(config, 1.0, spot=config.cloud.spot)
     return _bill(items, "a deployment while nothing runs", config.lambdas.region, {})
@@ -197,12 +196,12 @@ def standing(config: Config) -> Cost:
 
 
 def memory_gb_s(seconds: float, memory_mb: int) -> float:
-    """GB-seconds of environments that lived so long in all."""
+    """Returns the GB-seconds of environments that ran for ``seconds`` in all."""
     return seconds * memory_mb / 1024
 
 
 def amounts_of(config: Config, usage: Mapping[str, float], seconds: float) -> Amounts:
-    """Keywords of ``of_run`` for what graph servers say that their Lambdas did (``usage`` of metrics.jsonl)."""
+    """Returns the keywords of ``of_run`` for the usage that graph servers report (``usage`` of metrics.jsonl)."""
     return {
         "requests": usage.get("invocations", 0.0),
         "gb_s": usage.get("gb_s", 0.0),
@@ -215,17 +214,17 @@ def amounts_of(config: Config, usage: Mapping[str, float], seconds: float) -> Am
 def lambda_usd(
     requests: float, gb_s: float, arch: str = "arm64", region: str = "us-east-1", used_gb_s: float = 0
 ) -> float:
-    """Of so many requests and GB-seconds, when ``used_gb_s`` were used before in the month."""
+    """Returns Lambda's price of requests and GB-seconds, if ``used_gb_s`` were used before in the month."""
     return sum(item.usd for item in _lambda(requests, gb_s, 0.0, arch, region, used_gb_s))
 
 
 def free_usd(requests: float, gb_s: float, arch: str = "arm64", region: str = "us-east-1") -> float:
-    """Of a run's Lambdas, what the free tier pays if nothing of it was used before in the month."""
+    """Returns the part of a run's Lambda price that the free tier pays, if it was unused before in the month."""
     return lambda_usd(min(requests, FREE_REQUESTS), min(gb_s, FREE_GB_S), arch, region)
 
 
 def lambda_per_hour(config: Config, environments: int) -> float:
-    """What so many environments cost by the hour while all of them are at work."""
+    """Returns the cost per hour of ``environments`` environments while all of them are at work."""
     return lambda_usd(
         0, memory_gb_s(environments * HOUR_S, config.lambdas.memory_mb), config.cloud.arch, config.lambdas.region
     )
@@ -243,7 +242,7 @@ def _lambda(
 
 
 def _tiered(part: str, what: str, quantity: float, tiers: tuple[Rate, ...], used: float = 0.0) -> Iterable[Item]:
-    """An item for each tier that is reached when ``used`` were used before in the month: at least one."""
+    """Yields an item for each tier reached, at least one, if ``used`` were used before in the month."""
     ends = [*(tier.above for tier in tiers[1:]), math.inf]
     for tier, end in zip(tiers, ends, strict=True):
         inside = max(0.0, min(used + quantity, end) - max(used, tier.above))
@@ -256,31 +255,31 @@ def _tiered(part: str, what: str, quantity: float, tiers: tuple[Rate, ...], used
 
 
 def num_endpoints(config: Config) -> int:
-    """Interface endpoints of a deployment: Lambda's, Systems Manager's for its runs' secrets, and one more for Session
-    Manager where there is a shell."""
+    """Returns the number of a deployment's interface endpoints: Lambda's, Systems Manager's for its runs' secrets, and
+    one more for Session Manager if ``cloud.shell``."""
     if config.cloud.shell:
         return 3
     return 1 if config.servers.security == "none" else 2
 
 
 def gpu_volume_gib(config: Config) -> int:
-    """Of the disk of a baseline's machine: AWS's images with a GPU's driver need more than servers do."""
+    """Returns the size of a baseline's disk: AWS's images with a GPU driver need more than servers do."""
     return max(MIN_GPU_VOLUME_GIB, config.cloud.volume_gib)
 
 
 def bought(config: Config, name: str) -> str:
-    """How machines of an EC2 type are bought, as it stands behind the type: "" on demand."""
+    """Returns the words after the name of an EC2 type that say how it is bought: "" on demand."""
     if not config.cloud.spot:
         return ""
     try:
         is_known = instance(name, config.lambdas.region).spot_saving is not None
-    except PriceUnknown:  # whoever shows the price has said so
+    except PriceUnknown:  # reported where the price is shown
         is_known = True
     return " (spot)" if is_known else " (spot, counted on demand: what it saves is not known)"
 
 
 def _servers(config: Config) -> dict[str, tuple[str, int]]:
-    """Part -> EC2 type and count."""
+    """Returns part -> (EC2 type, count)."""
     return {
         "graph_servers": (config.cloud.graph_instance, config.data.parts),
         "param_servers": (config.cloud.param_instance, config.servers.param_servers),
@@ -317,7 +316,7 @@ def _volumes(gib: float, hours: float, region: str) -> Item:
 
 
 def _orders(config: Config, hours: float) -> Iterable[Item]:
-    """Rule 5."""
+    """Yields the items of S3 requests (rule 5)."""
     servers = config.data.parts + config.servers.param_servers
     asked = (
         ("GET", "s3_get", servers * S3_GETS_PER_HOUR),
@@ -330,7 +329,7 @@ def _orders(config: Config, hours: float) -> Iterable[Item]:
 
 
 def _traffic(out_gb: float, zone_gb: float, region: str) -> Iterable[Item]:
-    """Rule 4. Between zones, both sides pay."""
+    """Yields the items of traffic (rule 4). Between zones, both sides pay."""
     if zone_gb:
         yield from _tiered("traffic", "between zones, out and in", 2 * zone_gb, rates("traffic_zone", region=region))
     if out_gb:

@@ -1,15 +1,15 @@
 """Prices of EC2 instances (``prices.csv``) and of everything else (``services.csv``), with region, date and source.
 
-1. Prices are data. EC2's are on-demand list prices; the spot saving is an average that moves daily, so a
-   spot price is an estimate, with a date of its own (``spot_as_of``; where it is empty, that of the row).
-   ``spot_interrupted_pct``, of the same date, is the upper end of the band in which AWS's Spot Advisor has the share of
-   machines taken back in a month; its last band, above 20, ends at 100. What a source calls "from memory" is of a cent
-   an hour and less, or of traffic that no deployment of ours has.
-2. A price list is CSV. A row is of an ``instance``, or of one tier of an ``item``; columns may stand in any
-   order, and a list of one kind leaves those of the other out. Ours are read as anybody's: a cell that makes
-   no sense is refused with its line.
-3. ``use`` lays another list over ours: its rows go before ours, all tiers of an item together.
-4. A retired type has a price and cannot be rented: only who asks for what it once cost (``retired=True``) is told.
+1. Prices are data. EC2's are on-demand list prices. The spot saving is an average that changes daily, so a spot price
+   is an estimate, with a date of its own (``spot_as_of``; if empty, the row's date). ``spot_interrupted_pct``, of the
+   same date, is the upper end of the band in which AWS's Spot Advisor puts the share of machines taken back in a month;
+   its last band, above 20, ends at 100. Prices with the source "from memory" are of a cent an hour or less, or of
+   traffic that no deployment of ours has.
+2. A price list is CSV. A row is of an ``instance``, or of one tier of an ``item``. Columns may have any order, and a
+   list of one kind omits those of the other. Our lists are checked like any other: an invalid cell is refused with its
+   line.
+3. ``use`` lays another list over ours: its rows override ours, all tiers of an item together.
+4. A retired type has a price but cannot be rented: its price is returned only for ``retired=True``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OF_INSTANCE = (
 )
 OF_ITEM = ("item", "arch", "above", "usd", "unit")
 COLUMNS = frozenset((*COMMON, *OF_INSTANCE, *OF_ITEM))
-#: Services -> what their prices are of.
+#: Services -> the units of their prices.
 ITEMS = {
     "lambda_request": "request",
     "lambda_compute": "GB-s",
@@ -67,7 +67,7 @@ ITEMS = {
 
 @dataclass(frozen=True)
 class Instance:
-    """An EC2 instance type in a region. None: not known, or there is none."""
+    """An EC2 instance type in a region. Fields that are None are unknown, or do not apply."""
 
     name: str
     region: str
@@ -75,7 +75,7 @@ class Instance:
     arch: str  # "x86_64" or "arm64"
     vcpu: int
     mem_gib: float
-    network_baseline_gbps: float | None  # for as long as one likes; ``network_gbps`` is a burst
+    network_baseline_gbps: float | None  # sustained; ``network_gbps`` is a burst
     network_gbps: float | None
     gpu: str  # "1x NVIDIA T4"; "" without
     gpu_mem_gib: float | None
@@ -83,22 +83,21 @@ class Instance:
     spot_saving: float | None  # share of the price that spot saves, on average
     source: str = ""
     retired: bool = False
-    spot_as_of: str = ""  # date of what is known of spot; "": that of the price
+    spot_as_of: str = ""  # date of the spot columns; "": that of the price
     spot_interrupted: float | None = None  # share of spot machines that AWS takes back in a month, at most
 
     def dated(self, *, spot: bool = False) -> str:
-        """The oldest date of what ``price`` is made of."""
+        """Returns the oldest date of the values behind ``price``."""
         return min(self.as_of, self.spot_as_of or self.as_of) if spot else self.as_of
 
     def price(self, *, spot: bool = False) -> float:
-        """USD per hour. Where the spot saving is not known it is taken for none: spot
-        is never dearer than on demand."""
+        """Returns USD per hour. An unknown spot saving counts as none: spot never costs more than on demand."""
         return self.usd_per_hour * (1 - (self.spot_saving or 0.0) if spot else 1.0)
 
 
 @dataclass(frozen=True)
 class Rate:
-    """The price of one unit of a service, of those above ``above`` units a month."""
+    """A tier of a service's price: the price of one unit beyond ``above`` units a month."""
 
     above: float
     usd: float
@@ -113,16 +112,16 @@ class PriceList:
     rates: dict[tuple[str, str, str], tuple[Rate, ...]]  # (item, arch, region): tiers, the first one from 0 units up
 
     def over(self, other: PriceList) -> PriceList:
-        """Rule 3."""
+        """Lays this list over another one (rule 3)."""
         return PriceList({**other.instances, **self.instances}, {**other.rates, **self.rates})
 
 
-# All mutable state: what ``use`` was given, over ours. None: ours alone.
+# All mutable state: the list given to ``use``, over ours. None: ours alone.
 _used: PriceList | None = None
 
 
 def add_argument(parser: argparse._ActionsContainer) -> None:
-    """``--prices FILE``, for ``use``."""
+    """Adds the flag ``--prices FILE``, for ``use``."""
     parser.add_argument(
         "--prices",
         default="",
@@ -132,17 +131,17 @@ def add_argument(parser: argparse._ActionsContainer) -> None:
 
 
 def use(path: str | Path | None) -> None:
-    """From now on this list goes before ours; "" and None: ours alone. A verb calls it once, before anything is priced.
+    """Lays this list over ours from now on; "" and None: ours alone. A verb calls it once, before it uses a price.
 
-    ConfigError, one line with file and line number, for what is no price list.
+    Raises: ConfigError, one line with file and line number, if the file is not a valid price list.
     """
     global _used
     _used = read(Path(path)).over(_ours()) if path else None
 
 
 def instance(name: str, region: str = REGION, *, retired: bool = False) -> Instance:
-    """PriceUnknown, naming what is known, for an instance type or a region without a row, and for a type that cannot be
-    rented any more unless ``retired`` ones are asked for."""
+    """Returns an instance type in a region. Raises: PriceUnknown, with the known alternatives, for a type or a region
+    without a row, and for a retired type unless ``retired``."""
     known = _list().instances
     found = known.get((name, region))
     if found is not None and found.retired and not retired:
@@ -161,12 +160,12 @@ def instance(name: str, region: str = REGION, *, retired: bool = False) -> Insta
 
 
 def instances(region: str = REGION) -> list[Instance]:
-    """All that can be rented there and whose price is known."""
+    """Returns all instance types of a region that can be rented and have a price."""
     return [found for (_, place), found in _list().instances.items() if place == region and not found.retired]
 
 
 def rates(item: str, arch: str = "", region: str = REGION) -> tuple[Rate, ...]:
-    """Tiers of a service's price, the first one from 0 units up. PriceUnknown where there is none."""
+    """Returns the tiers of a service's price, the first one from 0 units up. Raises: PriceUnknown if there is none."""
     found = _list().rates.get((item, arch, region))
     if found is None:
         raise PriceUnknown(f"{item}{f' on {arch}' if arch else ''} in {region}: its price is not known")
@@ -174,7 +173,7 @@ def rates(item: str, arch: str = "", region: str = REGION) -> tuple[Rate, ...]:
 
 
 def age(as_of: str, today: date) -> str:
-    """A warning to stand behind the date of prices that are old; "" behind others, and where there is no date."""
+    """Returns a warning to append to the date of old prices; "" for others, and without a date."""
     days = (today - date.fromisoformat(as_of)).days if as_of else 0
     return f": {days} days old" if days > OLD_DAYS else ""
 
@@ -183,7 +182,7 @@ def age(as_of: str, today: date) -> str:
 
 
 def read(path: Path) -> PriceList:
-    """ConfigError with file and line for a row that makes no sense (rule 2)."""
+    """Reads a price list. Raises: ConfigError with file and line for an invalid row (rule 2)."""
     instances: dict[tuple[str, str], Instance] = {}
     tiers: dict[tuple[str, str, str], dict[float, Rate]] = {}
     for row in _rows(path):
@@ -207,7 +206,7 @@ def read(path: Path) -> PriceList:
 
 
 class _Row:
-    """A line of a list: each cell is what it must be, or refused with its file and line."""
+    """A line of a price list. An invalid cell raises ConfigError with its file and line."""
 
     def __init__(self, path: Path, line: int, cells: dict[str, str]):
         self._where, self._cells = f"{path}, line {line}", cells
@@ -230,7 +229,7 @@ class _Row:
         return ConfigError(f"{self._where}: {why}")
 
     def cell(self, column: str) -> str:
-        """ "" where there is none."""
+        """Returns the cell of a column; "" if there is none."""
         return self._cells.get(column, "")
 
     def text(self, column: str, among: tuple[str, ...] = ()) -> str:
@@ -243,7 +242,7 @@ class _Row:
         return found
 
     def number(self, column: str, *, positive: bool = False, most: float = math.inf) -> float:
-        """>= 0, or > 0 if ``positive``."""
+        """Parses a number: >= 0, or > 0 if ``positive``, and at most ``most``."""
         text = self.text(column)
         try:
             found = float(text)

@@ -1,7 +1,7 @@
 """Asks the service about the function before a run: whether it matches the config, and how often it may run.
 
-Whoever runs a graph server needs, of Lambda, GetFunctionConfiguration, GetFunctionConcurrency and InvokeFunction on the
-function, and GetAccountSettings, which is of no resource.
+A graph server's credentials need these rights of Lambda: GetFunctionConfiguration, GetFunctionConcurrency and
+InvokeFunction on the function, and GetAccountSettings, which has no resource.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from siafu.errors import ConfigError, WorkerError
 
 
 def environments(client: Any, config: Config) -> int:
-    """Environments that one graph server may have at a time: its share of what the function may have.
+    """Returns how many environments one graph server may have at a time: its share of the function's.
 
-    Raises ConfigError, naming both sides, if the function is not there, is not what the config says or may not run;
+    Raises: ConfigError if the function does not exist, differs from the config or may not run, naming both values;
     WorkerError if the service does not answer.
     """
     name = config.lambdas.function
@@ -32,7 +32,7 @@ def environments(client: Any, config: Config) -> int:
         )
     account = _asked(client.get_account_settings)["AccountLimit"]
     left = int(account["UnreservedConcurrentExecutions"])
-    # What a run does not reserve it shares, with the function that removes its deployment: some are left for others.
+    # Unreserved concurrency is shared with other functions, also the one that removes the deployment: leave some.
     limit = left - max(1, left // 10) if reserved is None else int(reserved)
     if limit < config.data.parts:
         whose = "the account leaves it" if reserved is None else "it has reserved"
@@ -57,7 +57,7 @@ def _check_function(deployed: dict[str, Any], config: Config) -> None:
 
 
 def _asked(call: Callable[..., dict[str, Any]], **arguments: str) -> dict[str, Any]:
-    """The answer; the service's errors as ours."""
+    """Calls the service and returns its answer; converts its errors to ours."""
     try:
         return call(**arguments)
     except ClientError as error:

@@ -1,15 +1,15 @@
 """Reads the answer to an Invoke call: how the function ended, and what it cost. Pure.
 
 Rules:
-1. HTTP 200 with FunctionError set is a failure. FunctionError itself is "Unhandled" for nearly all; the payload's
-   errorType says more where it is one of the platform's ("Runtime.ExitError"); any other is the handler's own
-   exception. The kernel's kill for want of memory comes as Runtime.OutOfMemory, in the payload or the REPORT line
-   alone, or as an ExitError of a process that had all of the memory.
-2. The bill is that of the log tail's REPORT line, INIT included (billed since 2025-08-01). Without one it is the
-   time that the call took, rounded up.
-3. A refusal costs nothing. A lost answer costs what may have been used until then; the service's bill may be higher, by
-   what a worker with nobody to work for waits before it leaves: ``lambda.idle_s``, but with a task at hand that it
-   waits for the rest of, ``servers.silence_s``.
+1. HTTP 200 with FunctionError set is a failure. FunctionError itself is "Unhandled" for nearly all. The payload's
+   errorType says more if it is one of the platform's ("Runtime.ExitError"); any other is the handler's own exception.
+   A kill by the kernel for lack of memory comes as Runtime.OutOfMemory, in the payload or only in the REPORT line, or
+   as an ExitError of a process that had used all of the memory.
+2. The bill is taken from the log tail's REPORT line, INIT included (billed since 2025-08-01). Without such a line it is
+   the time that the call took, rounded up.
+3. A refusal costs nothing. A lost answer costs the time that may have been used until then. The service's bill may be
+   higher, because a worker without a server waits before it leaves: ``lambda.idle_s``, or ``servers.silence_s`` if it
+   waits for the rest of a task.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Report:
     init_ms: float  # 0.0 when the environment was warm
     max_memory_mb: int
     timed_out: bool
-    out_of_memory: bool = False  # it says so
-    is_full: bool = False  # all of the memory that there is was used
+    out_of_memory: bool = False  # the line has this error type
+    is_full: bool = False  # all of the memory was used
 
 
 def read_report(log_tail: str) -> Report | None:
-    """The last REPORT line of a log tail; None if it has none, or one that says no duration."""
+    """Parses the last REPORT line of a log tail; None if there is none, or if it has no duration."""
     lines = [line for line in log_tail.splitlines() if line.startswith("REPORT RequestId:")]
     if not lines:
         return None
@@ -60,14 +60,14 @@ def read_report(log_tail: str) -> Report | None:
 
 
 def ran(request_id: str, payload: bytes, function_error: str, log_tail: str, took_s: float) -> Invocation:
-    """An invocation that was answered."""
+    """Returns the outcome of an invocation that was answered."""
     report = read_report(log_tail) or Report(math.ceil(1000 * took_s), 0.0, 0, timed_out=False)
     error = _error(payload, function_error, report) if function_error else None
     return Invocation(request_id, payload, error, report.init_ms, report.billed_ms, report.max_memory_mb, log_tail)
 
 
 def refused(request_id: str, code: str, status: int, reason: str, message: str) -> Invocation:
-    """One that the service would not run; ``reason``: of a throttle."""
+    """Returns the outcome of an invocation that the service refused. ``reason``: the Reason of a throttle."""
     if invoke_errors.is_known(code):
         error, why = code, reason or message
     else:
@@ -76,13 +76,13 @@ def refused(request_id: str, code: str, status: int, reason: str, message: str) 
 
 
 def lost(request_id: str, error: str, why: str, used_s: float) -> Invocation:
-    """One without an answer."""
+    """Returns the outcome of an invocation without an answer."""
     payload = error_payload(request_id, error, why)
     return Invocation(request_id, payload, error, 0.0, math.ceil(1000 * used_s), 0, "", why)
 
 
 def _error(payload: bytes, function_error: str, report: Report) -> str:
-    """Rule 1."""
+    """Returns the error of a failed function by rule 1."""
     kind = str(_object(payload).get("errorType", ""))
     was_killed = kind == "Runtime.ExitError" and b"signal: killed" in payload
     if report.out_of_memory or (was_killed and report.is_full):
@@ -95,7 +95,7 @@ def _error(payload: bytes, function_error: str, report: Report) -> str:
 
 
 def _object(payload: bytes) -> dict[str, Any]:
-    """The payload's JSON object; empty if it is none."""
+    """Parses the payload as a JSON object; empty if it is none."""
     try:
         found = json.loads(payload)
     except ValueError:

@@ -1,8 +1,8 @@
 """The launchers `localstack` and `aws`: a function behind an endpoint that speaks Lambda's API, through boto3.
 
 Invocations are synchronous (RequestResponse): a refusal and its Reason, FunctionError and the bill come back with the
-call, and the service never repeats it. Each has a thread that waits, for as long as its worker pulls tasks. Nothing is
-sent twice: what is to be done about a failure is the backend's to decide.
+call, and the service never repeats it. A thread per invocation waits while its worker pulls tasks. No call is sent
+twice: the backend decides what follows a failure.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from siafu.errors import ConfigError, WorkerError
 
 logger = logging.getLogger(__name__)
 
-#: An answer is waited for this much longer than the function may run: a cold start does not count for its timeout.
+#: The wait for an answer beyond the function's timeout: a cold start does not count towards the timeout.
 SLACK_S = 30.0
-#: For the threads to end once their connections are cut.
+#: The wait for the threads to end once their connections are cut.
 CLOSE_S = 1.5
-#: Reading limits may be tried again, invoking may not; 32 graph servers that start at a time meet 15 calls a second.
+#: Reads of limits may be retried, invocations may not. 32 graph servers that start together meet a limit of 15 calls a
+#: second.
 READING = ClientConfig(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 6, "mode": "standard"})
-#: botocore's names for credentials that are read from a file as they are.
+#: botocore's names for credentials that stand in a file.
 STATIC = ("shared-credentials-file", "config-file")
 
 
@@ -71,7 +72,7 @@ class EndpointLauncher:
         on_done: Callable[[Invocation], None],
         log_dir: Path | None = None,
     ):
-        """``client``: of boto3. ``timeout_s``: of the function."""
+        """``client``: boto3's client for Lambda. ``timeout_s``: of the function."""
         self.function, self.limit, self.max_environments, self.hangs_up = function, limit, max_environments, True
         self._client, self._timeout_s, self._on_done = client, timeout_s, on_done
         self._lines = Lines(timeout_s + SLACK_S)
@@ -80,13 +81,14 @@ class EndpointLauncher:
         self._lock = threading.Lock()
         self._running: dict[_Call, threading.Thread] = {}
         self._closed = False
-        self._log = None if log_dir is None else log_dir / "invocations.log"  # None also once it could not be written
+        self._log = None if log_dir is None else log_dir / "invocations.log"  # None also after a write has failed
 
     @classmethod
     def make(
         cls, config: Config, index: int, max_environments: int, on_done: Callable[[Invocation], None], log_dir: Path
     ) -> EndpointLauncher:
-        """Of graph server ``index``. ConfigError if the function is not what the config says, or may not run."""
+        """Makes the launcher of graph server ``index``. Raises: ConfigError if the function differs from the config or
+        may not run; WorkerError if the service does not answer."""
         lambdas = config.lambdas
         url = endpoint(lambdas)
         try:
@@ -109,8 +111,8 @@ class EndpointLauncher:
         )
 
     def invoke(self, payload: dict[str, Any], request_id: str) -> None:
-        """WorkerError when ``max_environments`` are busy, the payload is beyond the quota, the machine has no more
-        threads, or the launcher is closed."""
+        """Starts an invocation on a thread of its own. Raises: WorkerError if ``max_environments`` are busy, the
+        payload is above the quota, the machine has no more threads, or the launcher is closed."""
         body = json.dumps(payload).encode()
         if len(body) > MAX_PAYLOAD_NBYTES:
             raise WorkerError(f"invocation {request_id}: payload of {len(body)} bytes, at most {MAX_PAYLOAD_NBYTES}")
@@ -122,7 +124,7 @@ class EndpointLauncher:
                     f"invocation {request_id}: throttled, all {self.max_environments} environments (the limit) are busy"
                 )
             call = _Call(request_id, body)
-            # daemon: it may be looking up a name or connecting, which nothing cuts short, when the process is to end
+            # daemon: it may be looking up a name or connecting, which cannot be interrupted, when the process ends
             thread = self._running[call] = threading.Thread(
                 target=self._run, args=(call,), name=f"invoke-{request_id}", daemon=True
             )
@@ -133,7 +135,7 @@ class EndpointLauncher:
                 raise WorkerError(f"invocation {request_id}: {error}, {len(self._running)} are in flight") from error
 
     def close(self) -> None:
-        """What is in flight ends as Sandbox.Failure; what the service still says of it is ignored."""
+        """Ends invocations in flight as Sandbox.Failure; later answers of the service to them are ignored."""
         with self._lock:
             self._closed = True
             running = dict(self._running)
@@ -177,12 +179,12 @@ class EndpointLauncher:
         return answers.ran(call.request_id, found["Payload"].read(), found.get("FunctionError", ""), tail, call.took_s)
 
     def _used_s(self, call: _Call, error: BotoCoreError) -> float:
-        """What a call without an answer may have cost: nothing if it never reached the service."""
+        """Returns the seconds that a call without an answer may be billed for: 0 if it never reached the service."""
         used = {"ConnectionClosedError": call.took_s, "ReadTimeoutError": self._timeout_s}
         return used.get(type(error).__name__, 0.0)
 
     def _end(self, call: _Call, outcome: Invocation) -> None:
-        """Reports it, unless that was done."""
+        """Reports the outcome of the call, unless it was reported before."""
         with self._lock:
             if call not in self._running:
                 return
@@ -194,7 +196,8 @@ class EndpointLauncher:
             logger.exception("on_done failed for invocation %s", outcome.request_id)
 
     def _write(self, outcome: Invocation) -> None:
-        """The tail of its log, beside the run's other logs: all of it is where the function runs."""
+        """Writes the tail of the invocation's log beside the run's other logs. The whole log stays where the function
+        runs."""
         path = self._log  # read once: another call's thread may end the log
         if path is None or not outcome.log_tail:
             return
@@ -207,7 +210,7 @@ class EndpointLauncher:
 
 
 def endpoint(lambdas: Lambda) -> str | None:
-    """None stands for AWS's own."""
+    """Returns the endpoint's URL; None: AWS's own."""
     url = lambdas.endpoint
     if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
         raise ConfigError(f"lambda.endpoint = {url!r}: must be an http:// or https:// URL")
@@ -217,13 +220,14 @@ def endpoint(lambdas: Lambda) -> str | None:
 
 
 def _invoking() -> ClientConfig:
-    """boto3 would send again what was throttled or timed out, and the function would run twice."""
+    """Returns boto3's config for Invoke, without retries: a call sent again after a throttle or timeout would run the
+    function twice."""
     return ClientConfig(retries={"total_max_attempts": 1})
 
 
 def _session(lambdas: Lambda) -> Any:
-    """AWS gets the user's credentials. LocalStack looks at none: it gets some that mean nothing, whatever the
-    environment holds, or those of the profile that the user names, if they are none of AWS's."""
+    """Returns a session with the user's credentials for AWS. LocalStack ignores credentials: it gets dummy ones, or
+    those of the profile in AWS_PROFILE if they are not AWS's; those of the environment are never sent to it."""
     profile = os.environ.get("AWS_PROFILE", "")
     if lambdas.on != "aws" and not profile:
         return _stand_in(lambdas)
@@ -241,8 +245,8 @@ def _stand_in(lambdas: Lambda) -> Any:
 
 
 def _means_nothing(credentials: Any) -> bool:
-    """Whether they stand in a file, and are none that AWS gives. Of others not even the key is read: a
-    token service would be asked for it."""
+    """Whether the credentials stand in a file and are not AWS's. The keys of others are not even read, because reading
+    them may ask a token service."""
     if credentials is None or credentials.method not in STATIC:
         return False
     found = credentials.get_frozen_credentials()

@@ -1,10 +1,13 @@
 """Connections for invocations: one each, kept alive while the function works, closed on demand.
 
-botocore signs and reads; that it does not carry has two reasons. An invocation lasts for as long as its worker
-pulls tasks, and nothing is said meanwhile: what stands between (a NAT, a load balancer, a VPC endpoint)
-forgets a flow that is silent for 350 s, and botocore's ``tcp_keepalive`` first asks after the kernel's two
-hours. And a run that ends must not wait 900 s for threads that read. There is no HTTP proxy here: what invokes
-must be where functions can dial back to.
+botocore signs requests and parses answers, but these connections carry them, for two reasons:
+
+1. An invocation lasts while its worker pulls tasks, and its connection is silent meanwhile. A NAT, load balancer or VPC
+   endpoint on the way drops a flow that is silent for 350 s, and botocore's ``tcp_keepalive`` sends its first probe
+   after the kernel's two hours.
+2. A run that ends must not wait 900 s for threads that read.
+
+HTTP proxies are not supported: functions must be able to dial back to this machine anyway.
 """
 
 from __future__ import annotations
@@ -26,15 +29,16 @@ from botocore.exceptions import SSLError as UntrustedError
 from botocore.httpsession import get_cert_path
 
 CONNECT_S = 5.0
-#: Silence before the first probe, between two, and how many may go unanswered: far below 350 s.
+#: Seconds of silence before the first probe and between probes, and the probes that may go unanswered: far below 350 s.
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPALIVE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 
 class Lines:
-    """Register ``carry`` for a client's ``before-send`` event. Any thread may call any of it."""
+    """All connections of one client. Register ``carry`` for its ``before-send`` event. Any thread may call any
+    method."""
 
     def __init__(self, read_timeout_s: float):
-        """``read_timeout_s``: for an answer."""
+        """``read_timeout_s``: the longest wait for an answer."""
         self._read_timeout_s = read_timeout_s
         self._trust: ssl.SSLContext | None = None  # made when first needed: it reads a file of 200 KB
         self._lock = threading.Lock()
@@ -52,7 +56,7 @@ class Lines:
                 return self._exchange(connection, request, f"{url.path}?{url.query}" if url.query else url.path)
 
     def cut(self) -> None:
-        """Ends every connection, now and from now on; who reads from one gets ConnectionClosedError."""
+        """Ends all connections, also those opened later: threads that use one get ConnectionClosedError."""
         with self._lock:
             self._is_cut = True
             for connection in self._open:
@@ -99,10 +103,10 @@ class Lines:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Lets the kernel ask after the peer while nothing is said."""
+    """Makes the kernel probe the peer while the connection is silent."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEPALIVE.items():
-        if hasattr(socket, name):  # macOS says TCP_KEEPALIVE for Linux's TCP_KEEPIDLE
+        if hasattr(socket, name):  # macOS calls Linux's TCP_KEEPIDLE TCP_KEEPALIVE
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
@@ -122,7 +126,7 @@ def _text(value: bytes | str) -> str:
 
 
 class _Body(io.BytesIO):
-    """What botocore reads an answer from."""
+    """The body of an answer, in the form that botocore reads."""
 
     def stream(self, **_: Any) -> Iterator[bytes]:
         yield self.read()

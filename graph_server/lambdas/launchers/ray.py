@@ -1,7 +1,7 @@
-"""Lambdas as actors of a Ray cluster. Each actor has one environment of ``LocalPool`` on its node, so its bits, bill
+"""Lambdas as actors of a Ray cluster. Each actor has one environment of ``LocalPool`` on its node, so its results, bill
 and errors are those of the launcher `local`.
 
-One thread owns the actors. Callers reach it by a queue, and so do Ray's answers; nothing is polled.
+One thread owns the actors. Calls and Ray's answers reach it by a queue; nothing is polled.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from siafu.places import CORE_MB
 
 logger = logging.getLogger(__name__)
 
-#: A cold start that takes longer is given up. A process of Ray's comes first, which takes long on a busy node.
+#: The limit of a cold start. It includes the start of a Ray process, which takes long on a busy node.
 COLD_S = 60.0
-#: For the functions to end: a stubborn one takes half a second. The thread has ended soon after.
+#: The wait for the functions to end: one that ignores SIGTERM takes half a second. The thread ends soon after.
 END_S = 1.2
 CLOSE_S = 5.0
 
@@ -51,15 +51,15 @@ class Environment:
         )
 
     def ready(self) -> None:
-        """Answers once the actor has a place."""
+        """Returns as soon as the actor has a place."""
 
     def invoke(self, payload: dict[str, Any], request_id: str) -> Invocation:
-        """Runs it to its end."""
+        """Runs one invocation to its end, and returns the outcome."""
         self._pool.invoke(payload, request_id)
         return self._outcomes.get()
 
     def close(self) -> None:
-        """Ends the function's whole group. Ray would end its leader alone."""
+        """Ends the function's whole process group. Ray would end its leader alone."""
         self._pool.close()
 
 
@@ -81,7 +81,7 @@ class _Request:
     begun: float = field(default_factory=time.monotonic)
 
 
-_Event = Callable[[], None] | None  # what the thread does next; None: close
+_Event = Callable[[], None] | None  # called by the thread; None: close
 
 
 class RayLauncher:
@@ -97,11 +97,11 @@ class RayLauncher:
         log_dir: Path | None = None,
         cluster: ray_cluster.Connection,
     ):
-        """``cluster``: is left by ``close``."""
+        """``cluster``: ``close`` disconnects from it."""
         self.function, self.limit, self.hangs_up = function, limit, False
         self._on_done, self._log_dir, self._cluster = on_done, log_dir, cluster
         self._ray = ray_cluster.load()
-        # A death of an actor is an invocation's end: it is not for Ray to start it anew, nor to run anything twice.
+        # The death of an actor ends its invocation: Ray must neither restart the actor nor run a call twice.
         self._new = self._ray.remote(Environment).options(
             num_cpus=function.memory_mb / CORE_MB,
             memory=function.memory_mb << 20,
@@ -112,9 +112,9 @@ class RayLauncher:
         # Between the callers and the thread:
         self._free = threading.Semaphore(limit)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._door = threading.Lock()  # nothing is asked for behind the None
+        self._door = threading.Lock()  # so that no request comes after the None
         self._closed = False
-        self._open: set[_Request] = set()  # asked for, and not reported yet
+        self._open: set[_Request] = set()  # requests not reported yet
         # The thread's own:
         self._places: list[_Place] = []
         self._num_started = 0
@@ -125,9 +125,10 @@ class RayLauncher:
     def make(
         cls, config: Config, index: int, max_environments: int, on_done: Callable[[Invocation], None], log_dir: Path
     ) -> RayLauncher:
-        """Of graph server ``index``. ConfigError if there is no cluster, or not room for one environment."""
-        # A server on the cluster has its address from who started it: "auto" and 127.0.0.1
-        # are meant for the driver's machine.
+        """Makes the launcher of graph server ``index``. Raises: ConfigError if there is no cluster, or no room for one
+        environment per graph server."""
+        # A server on the cluster gets the cluster's address from the process that started it: "auto" and 127.0.0.1
+        # mean the driver's machine.
         told = os.environ.get("RAY_ADDRESS", "") if config.run.on == "ray" else ""
         cluster = ray_cluster.connect(told or config.cloud.ray_address)
         lambdas = config.lambdas
@@ -146,8 +147,8 @@ class RayLauncher:
         self.close()
 
     def invoke(self, payload: dict[str, Any], request_id: str) -> None:
-        """Raises WorkerError when ``limit`` are busy, the payload is beyond Lambda's
-        quota, or the launcher is closed."""
+        """Queues an invocation. Raises: WorkerError if ``limit`` are busy, the payload is above Lambda's quota, or the
+        launcher is closed."""
         nbytes = len(json.dumps(payload).encode())
         if nbytes > MAX_PAYLOAD_NBYTES:
             raise WorkerError(f"invocation {request_id}: payload of {nbytes} bytes, at most {MAX_PAYLOAD_NBYTES}")
@@ -197,12 +198,13 @@ class RayLauncher:
             self._ray.kill(place.actor)
 
     def _patience(self) -> float | None:
-        """Until an actor has waited long enough for a place."""
+        """Returns the seconds until the next actor has waited too long for a place; None if none waits."""
         waiting = [place.born for place in self._places if not place.ready]
         return max(0.0, min(waiting) + self.function.init_timeout_s - time.monotonic()) if waiting else None
 
     def _give_up(self) -> None:
-        """The cluster has less room than it had when we counted: as a service that refuses."""
+        """Drops actors that got no place in time, and reports their invocations as throttled: the cluster has less room
+        than when it was counted."""
         limit_s, now = self.function.init_timeout_s, time.monotonic()
         late = [place for place in self._places if not place.ready and now >= place.born + limit_s]
         for place in late:
@@ -226,7 +228,7 @@ class RayLauncher:
         return place
 
     def _after(self, answer: Any, then: Callable[..., None], *arguments: Any) -> None:
-        """Ray calls back from a thread of its own."""
+        """Has the launcher's thread call ``then`` with Ray's answer. Ray itself calls back from a thread of its own."""
         answer.future().add_done_callback(lambda found: self._events.put(lambda: then(found, *arguments)))
 
     def _is_ready(self, found: Any, place: _Place) -> None:
@@ -249,7 +251,7 @@ class RayLauncher:
         self._ray.kill(place.actor)
 
     def _fail(self, request: _Request, why: str) -> None:
-        """Ends what nobody else will report; it is billed for as long as it was in flight."""
+        """Reports a request that has no other outcome as Sandbox.Failure, billed for its time in flight."""
         name, error = request.request_id, "Sandbox.Failure"
         billed_ms = math.ceil(1e3 * (time.monotonic() - request.begun))
         self._settle(request, Invocation(name, error_payload(name, error, why), error, 0.0, billed_ms, 0, ""))
@@ -274,8 +276,8 @@ class RayLauncher:
 
 
 def share_of(free: dict[str, float], memory_mb: int, parts: int) -> int:
-    """Environments that one of ``parts`` graph servers may have of a cluster's ``free``
-    resources. ConfigError if none."""
+    """Returns how many environments each of ``parts`` graph servers may have on a cluster with these ``free``
+    resources. Raises: ConfigError if none."""
     room = min(free.get("CPU", 0.0) * CORE_MB / memory_mb, free.get("memory", 0.0) / (memory_mb << 20))
     share = int(room + 1e-6) // parts
     if share < 1:
