@@ -131,7 +131,8 @@ def conduct(
 
 
 def _far_away() -> Callable[..., Trained]:
-    """``carry_out`` on a deployment, one of whose machines coordinates. By name: boto3 is for those who have one."""
+    """``carry_out`` on a deployment, one of whose machines coordinates. Imported by name: only users of AWS have boto3.
+    """
     try:
         module = importlib.import_module("infra.machines.remote")
     except ModuleNotFoundError as error:
@@ -147,8 +148,8 @@ def carry_out(
     on_status: Callable[[Status], None],
     before: TrainingState | None = None,
 ) -> Trained:
-    """Trains, with this process as coordinator; what it comes to. The models, and all that a run leaves, are in
-    ``run_dir``, which the caller has to itself. ``before``: what it goes on from."""
+    """Trains with this process as coordinator, and returns the result. The models and all other files of the run go to
+    ``run_dir``, which the caller has locked. ``before``: the state that training continues from."""
     spec = ModelSpec.of(config, shards.manifest)
     with run_directory.reads(shards.path), lambda_site(config, run_dir) as site:
         config = config.replace(site.settings)

@@ -28,7 +28,7 @@ IN_ENVIRONMENTS = 4
 
 
 def of(config: Config, manifest: Manifest) -> int:
-    """``train.intervals`` of a run on these shards; by the rules above where it is 0."""
+    """``train.intervals`` of a run on these shards; by the rules above if it is 0."""
     smallest = min(entry.vertices for entry in manifest.partitions)
     if config.train.intervals:
         return min(config.train.intervals, smallest)
@@ -47,8 +47,9 @@ def of(config: Config, manifest: Manifest) -> int:
 
 
 def _first_values(config: Config, manifest: Manifest, entry: PartitionEntry) -> float:
-    """Of a partition's features, as tasks read them, in the lane that reads most: sparse rows of a sum are those of all
-    neighbours, at most; but training may read few of these, and evaluations rows as they are (ADR 0043, 0044)."""
+    """Feature values of a partition that tasks read, in the lane that reads most. A sum of sparse rows has at most the
+    words of all neighbours. But training may read few of these sums, and evaluations rows as they are (ADR 0043, 0044).
+    """
     dense = entry.vertices * manifest.num_features
     if not manifest.sparse_features:
         return dense

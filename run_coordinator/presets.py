@@ -183,7 +183,7 @@ ELSEWHERE = {
 
 
 def find(name: str, config: Config) -> Preset:
-    """The preset for the config's model and graph. ConfigError naming those that exist if there is none."""
+    """The preset for the config's model and graph. ConfigError naming the existing presets if there is none."""
     if name != "paper":
         raise ConfigError(f"preset {name!r}: unknown, must be paper")
     model, graph = config.model.name, graph_of(config.data.source)
@@ -198,7 +198,7 @@ def find(name: str, config: Config) -> Preset:
 
 
 def graph_of(source: str) -> str:
-    """The name that a graph is published under: of shards the one in their manifest, else the file's."""
+    """The name that a graph is published under: for shards the name in their manifest, else the file's."""
     path = Path(source)
     if is_prepared(path):
         source = ShardSet.open(path).manifest.name

@@ -15,7 +15,7 @@ Task = tuple[str, int, int, int]  # lane, epoch, interval, pc
 
 
 class Span(NamedTuple):
-    """A task at work, or its wait."""
+    """A time in which a task ran or waited."""
 
     lane: str
     epoch: int  # from 1
@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 def spans(lines: Iterable[TraceLine], begin: float, end: float) -> Iterator[Span]:
-    """Of the tasks that are done, cut to the time from ``begin`` to ``end``; none is empty."""
+    """Spans of the finished tasks, cut to the time from ``begin`` to ``end``; none is empty."""
     since: dict[Task, float] = {}
     began: dict[Task, float] = {}
     answered: dict[Task, float] = {}

@@ -57,17 +57,18 @@ class Host(Protocol):
         """``run_dir``: has the run's config.toml, which members get; ``shards``: absolute."""
 
     def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
-        """Starts the member, which dials ``coordinator``, with its keys, which nobody else sees; None: without. Returns
-        before it runs. PeerLost if there is no place for it."""
+        """Starts the member, which dials ``coordinator``, and gives it ``keys``, which no one else sees; None: no keys.
+        Returns before the member runs. PeerLost if there is no place for it."""
 
     def dead(self) -> Death | None:
-        """A member that has ended, however; one that was killed rather than one that gave up. None if all are well."""
+        """A member that has ended, for whatever reason: a killed member before one that gave up. None if all are alive.
+        """
 
     @property
     def num_alive(self) -> int: ...
 
     def kill(self, member: Address) -> None:
-        """At once; one that never started or is dead already is no error."""
+        """Kills the member at once. No error if it never started or is dead already."""
 
     def wait(self, timeout_s: float) -> bool:
         """Whether every member has ended within ``timeout_s``."""

@@ -67,12 +67,12 @@ class DeployedRun:
         }
 
     def to_dict(self) -> dict[str, object]:
-        """As ``siafu runs --json`` prints it."""
+        """The run as ``siafu runs --json`` prints it."""
         return {"deployment": self.deployment, **self.told}
 
 
 def note(deployment: Deployment) -> None:
-    """Remembers it. Raises: OSError, ConfigError without a cache folder."""
+    """Remembers the deployment. Raises: OSError, ConfigError without a cache folder."""
     file = _file(deployment.name, deployment.region)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(asdict(deployment)) + "\n")
@@ -83,7 +83,7 @@ def forget(name: str, region: str) -> None:
 
 
 def known(now: datetime) -> list[Deployment]:
-    """Those that have not removed themselves yet. A note that cannot be read is none."""
+    """Remembered deployments that have not removed themselves yet. Unreadable notes are skipped."""
     found = []
     for file in sorted(cache_folder().glob(f"{NOTED}*.json")):
         try:
@@ -97,7 +97,7 @@ def known(now: datetime) -> list[Deployment]:
 
 
 def listed(now: datetime | None = None) -> tuple[list[DeployedRun], list[str]]:
-    """Runs of the known deployments, the newest last, and a line for each deployment that could not be asked."""
+    """Runs of the known deployments, the newest last, and a line for each deployment that cannot be reached."""
     found: list[DeployedRun] = []
     left_out = []
     for deployment in known(now or datetime.now(timezone.utc)):
@@ -111,7 +111,7 @@ def listed(now: datetime | None = None) -> tuple[list[DeployedRun], list[str]]:
 
 
 def not_fetched(deployed: Sequence[DeployedRun], here: Iterable[PastRun]) -> list[DeployedRun]:
-    """Those that have not come to their end here, each with its directory if it has one."""
+    """Deployed runs whose result is not in this folder, each with its directory here if it has one."""
     local = {_name_there(run): run for run in here if run.config.run.on == "aws"}
     fetched = {name for name, run in local.items() if run.result is not None}
     return [replace(one, local=local.get(one.run)) for one in deployed if one.run not in fetched]

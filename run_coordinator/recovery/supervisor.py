@@ -24,8 +24,8 @@ class Supervisor:
         self._repeated = False
 
     def again(self, error: GnnError, version: int, *, joined: bool) -> bool:
-        """Whether to go on from ``version`` after this error. ``joined``: all roles had
-        met, in this attempt or before."""
+        """Whether to restart from ``version`` after this error. ``joined``: whether all roles had joined, in this
+        attempt or before."""
         if not isinstance(error, PeerLost) or not joined:
             return False
         if isinstance(error, UnknownError):
@@ -37,7 +37,7 @@ class Supervisor:
         return self._in_row <= self.restarts
 
     def last_words(self, error: GnnError) -> GnnError:
-        """Of a run that is given up."""
+        """The error of a run that is given up."""
         if self._repeated and isinstance(error, PeerLost):
             epochs = self._unknown[1] if self._unknown else 0
             return PeerLost(f"{error}; it came twice after {epochs} epochs, and would come again")

@@ -23,7 +23,7 @@ STEPS = {"server": [kind for kind in Kind if kind not in TENSOR_KINDS], "tensor"
 
 
 class Line(TypedDict):
-    """A run in the list."""
+    """A run in the list of runs."""
 
     name: str  # its directory, from the folder that is watched
     graph: str
@@ -36,7 +36,7 @@ class Line(TypedDict):
 
 
 class Page(TypedDict):
-    """A run, as the page draws it."""
+    """A run, as its page shows it."""
 
     line: Line
     metric: str
@@ -55,7 +55,7 @@ class Page(TypedDict):
 
 
 class _Watched:
-    """One run, of which only what is new is read."""
+    """One run; reads only new records."""
 
     def __init__(self, run_dir: Path):
         self._dir, self._lines = run_dir, GrowingLines(run_dir)

@@ -88,11 +88,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a page asks each second."""
+        """Logs nothing: a page asks each second."""
 
 
 def finite(value: Any) -> Any:
-    """JSON that a browser reads: what is not finite is null."""
+    """JSON that a browser can read: NaN and infinities become null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
