@@ -20,7 +20,7 @@ OF_MEMORY = ("memory_gb_per_s", "random_gb_per_s", "cache_mib", "core_cache_mib"
 
 
 def own_path() -> Path:
-    """Of this machine's calibration: home directories may be shared by several."""
+    """The path of this machine's calibration: several machines may share a home directory."""
     return cache_folder() / f"calibration-{platform.node() or 'this'}.json"
 
 
@@ -46,7 +46,8 @@ class Calibration:
 
     @classmethod
     def load(cls, path: Path | None = None) -> Calibration:
-        """None: the last one of this machine, or else the built-in one. ConfigError for a file that is none."""
+        """Loads a calibration. None: the last one of this machine, or else the built-in one. ConfigError for an invalid
+        file."""
         if path is None:
             try:
                 path = own_path()

@@ -58,7 +58,7 @@ def of_graph_server(config: Config, manifest: Manifest, entry: PartitionEntry, t
 
 
 def holds_rows(config: Config, manifest: Manifest) -> bool:
-    """Whether all published rows of a graph server are on its card, and none with the host."""
+    """Whether a graph server's card has all published rows, and the host none."""
     model = models.kept(ModelSpec.of(config, manifest))
     return all(step.operator in ON_GPU for lane in Lane for step in model.program(lane).steps if step.publishes)
 

@@ -39,7 +39,7 @@ BURSTABLE = ("t2", "t3", "t3a", "t4g")
 
 @dataclass(frozen=True)
 class Chip:
-    """A processor: what its makers, or others, publish of it."""
+    """A processor: figures that its makers, or others, publish."""
 
     name: str
     cores: int  # of a socket
@@ -53,7 +53,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class Cores:
-    """Of a family of instances."""
+    """The cores of a family of instances."""
 
     speed: float  # beside the calibrated core
     vcpus_per_core: int
@@ -61,7 +61,7 @@ class Cores:
     chip: Chip | None = None  # None: nothing is known of it
 
     def speeds(self, calibrated: Speeds) -> Speeds:
-        """Of one of these cores: rules 2 and 3."""
+        """Speeds of one of these cores, by rules 2 and 3."""
         found = calibrated.scaled(1 / self.speed)
         return replace(found, flop_ns=max(found.flop_ns, 1e9 / self.chip.flops)) if self.chip else found
 
@@ -76,17 +76,18 @@ def cores_of(machine: Instance) -> Cores:
 
 
 def of_lambda(arch: str) -> Cores:
-    """A vCPU of Lambda: what an environment of ``places.CORE_MB`` computes with."""
+    """A vCPU of Lambda, on which an environment of ``places.CORE_MB`` computes."""
     return _table()[f"lambda {arch}"]
 
 
 def lambda_share(memory_mb: int) -> float:
-    """The share of a vCPU that an environment has."""
+    """An environment's share of a vCPU."""
     return min(1.0, memory_mb / CORE_MB)
 
 
 def memory_of(machine: Instance, random_share: float = 1.0) -> Bandwidth:
-    """All its cores share it: rule 3. ``random_share``: of its rate, what rows at random get."""
+    """A machine's memory, which all its cores share: rule 3. ``random_share``: share of its rate that random rows
+    get."""
     found = cores_of(machine)
     if found.chip is None:
         return Bandwidth()
@@ -99,7 +100,7 @@ def threads_of(machine: Instance) -> int:
 
 
 def link_of(machine: Instance, nbytes: float, *, connections: int) -> LinkRate:
-    """A machine's link, one way, over a run that sends so much over it."""
+    """One direction of a machine's link, in a run that sends ``nbytes`` over it."""
     base = (machine.network_baseline_gbps or machine.network_gbps or 0.0) * 1e9 / 8
     peak = max(base, (machine.network_gbps or 0.0) * 1e9 / 8)
     most = max(1, connections) * FLOW_GBPS * 1e9 / 8

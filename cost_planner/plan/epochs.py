@@ -32,7 +32,7 @@ def ratio(mode: str, staleness: int) -> float:
 
 @dataclass(frozen=True)
 class Epochs:
-    """``of_pipe``: what ``pipe`` needs."""
+    """Epochs that each mode needs. ``of_pipe``: those of ``pipe``."""
 
     of_pipe: float
     measured: dict[Kind, float] = field(default_factory=dict)
@@ -44,8 +44,8 @@ class Epochs:
 
 
 def of_runs(runs: Sequence[Path], target: float | None) -> Epochs:
-    """Of finished runs of this graph, to a validation score; None: the best that all of them reach. ConfigError if one
-    does not reach it, or is a baseline's."""
+    """Epochs of finished runs of this graph up to a validation score; None: the best score that all of them reach.
+    ConfigError if one does not reach it, or is a baseline's."""
     found = [trained.read(run) for run in runs]
     if target is None:
         target = trained.reached_by_all(found, "val")

@@ -25,7 +25,7 @@ LETTERS = 100
 
 
 def draw(ranking: Ranking, title: str, file: Path) -> None:
-    """PNG, SVG or PDF, by the name. ConfigError if the file cannot be written."""
+    """Writes PNG, SVG or PDF, by the file's ending. ConfigError if the file cannot be written."""
     front = ranking.front
     with drawing.style():
         listed = [drawing.folded(f"{number}  {words(one)}", LETTERS) for number, one in enumerate(front, 1)]
@@ -74,7 +74,7 @@ def _options(axes: Axes, predicted: Sequence[Predicted]) -> None:
 
 
 def _near(limit: float, values: Sequence[float]) -> list[float]:
-    """The limit, unless it is so far from all of them that they would be drawn in a corner."""
+    """The limit; nothing if it is so far from all values that they would be drawn in a corner."""
     return [limit] if min(values) / 10 < limit < max(values) * 10 else []
 
 

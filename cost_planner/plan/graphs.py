@@ -55,7 +55,7 @@ class Graph:
     inductive: bool = False  # of a graph without shards: whether training sees training vertices alone
 
     def manifest(self, parts: int) -> Manifest:
-        """As shards of so many parts would say, all of them alike."""
+        """The manifest of ``parts`` equal shards."""
         if self.shards and self.shards.num_partitions == parts:
             return self.shards
         n, m, crossing = self.vertices // parts, self.edges // parts, self.crossing(parts)
@@ -101,7 +101,8 @@ class Graph:
         return replace(base, num_partitions=parts, partitions=(entry,) * parts, cut_edges=cut_edges)
 
     def _inductive(self) -> dict[str, Any]:
-        """Of a manifest that nobody has counted: as if training vertices lay anywhere."""
+        """Manifest entries of inductive training if nobody has counted its edges: as if training vertices lay
+        anywhere."""
         if not self.inductive:
             return {}
         among = int(TRAINS**2 * self.edges)
@@ -113,7 +114,7 @@ class Graph:
         return self.cut_source == ASSUMED
 
     def crossing(self, parts: int) -> float:
-        """The share of the edges that cross between so many parts."""
+        """The share of edges that cross between ``parts`` parts."""
         most = 1 - 1 / parts
         return min(most, self.cut * math.log(parts, self.cut_parts)) if self.cut_parts else self.cut * most
 
@@ -139,8 +140,8 @@ def of_counts(
 
 
 def of_source(config: Config, cut: float | None = None) -> Graph:
-    """The graph of ``data.source``: shards are read; a synthetic one is counted, not made; any other is prepared as
-    ``siafu train`` would, and kept for it. DatasetError as ``siafu prepare``."""
+    """The graph of ``data.source``. Shards are read; a synthetic graph is counted, not made; any other is prepared as
+    by ``siafu train``, and kept for it. DatasetError as ``siafu prepare``."""
     source, data = config.data.source, config.data
     if not is_prepared(source):
         found = resolve(source)
@@ -176,7 +177,7 @@ def _told(graph: Graph, cut: float | None) -> Graph:
 
 
 def _features(manifest: Manifest, parts: int) -> dict[str, FileEntry]:
-    """Files of features of one of so many parts."""
+    """Feature files of one of ``parts`` parts."""
     names = {name for entry in manifest.partitions for name in entry.files if name.startswith("features")}
     return {
         name: FileEntry(sum(e.files[name].bytes for e in manifest.partitions if name in e.files) // parts, "", 0)
@@ -185,12 +186,12 @@ def _features(manifest: Manifest, parts: int) -> dict[str, FileEntry]:
 
 
 def drawn(times: float, remote: float) -> float:
-    """Distinct ones of so many vertices, drawn at random so many times."""
+    """Expected number of distinct vertices in ``times`` random draws from ``remote`` vertices."""
     return remote * -math.expm1(-times / remote)
 
 
 def count(text: str, flag: str) -> int:
-    """Of "65.6M", "3.6B", "10k", "1e9" or "1_000_000"; ConfigError for anything else."""
+    """The number in "65.6M", "3.6B", "10k", "1e9" or "1_000_000"; ConfigError for anything else."""
     found = re.fullmatch(r"([0-9_]*\.?[0-9_]+(?:e[0-9]+)?)\s*([kmbgt]?)", text.strip().lower())
     try:
         value = round(float(found[1]) * SUFFIXES[found[2]]) if found else 0

@@ -36,7 +36,7 @@ class Interruptions:
 
 
 def of(option: Option, training_s: float, epoch_s: float) -> Interruptions:
-    """Of a run that trains for ``training_s`` after its set-up, if nothing interrupts it."""
+    """Interruptions of a run that trains for ``training_s`` after set-up if nothing interrupts it."""
     if not option.config.cloud.spot:
         return Interruptions(0.0, 0.0)
     per_month = sum(count * (machine.spot_interrupted or 0.0) for machine, count in machines(option).items())
@@ -46,7 +46,7 @@ def of(option: Option, training_s: float, epoch_s: float) -> Interruptions:
 
 
 def unknown(option: Option) -> list[str]:
-    """Types of spot machines of which no frequency is known."""
+    """Types of spot machines whose interruption frequency is not known."""
     if not option.config.cloud.spot:
         return []
     return sorted(machine.name for machine in machines(option) if machine.spot_interrupted is None)
@@ -62,7 +62,7 @@ def machines(option: Option) -> Counter[Instance]:
 
 
 def _between_checkpoints_s(option: Option, training_s: float, epoch_s: float) -> float:
-    """A baseline has checkpoints of ``checkpoint_every`` alone."""
+    """Seconds between checkpoints; a baseline has only those of ``checkpoint_every``."""
     run = option.config.run
     found = [run.checkpoint_every * epoch_s] if run.checkpoint_every else []
     if run.checkpoint_seconds and option.backend != "vanilla":

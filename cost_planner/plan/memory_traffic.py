@@ -24,7 +24,7 @@ TILE_SHARE = 0.6
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Of one machine's memory, all cores together. The default: not known, and no limit."""
+    """The rate of one machine's memory, all cores together. By default not known, and no limit."""
 
     bytes_per_s: float = math.inf  # of rows that are read and written in order
     cache_bytes: float = math.inf  # the last-level cache
@@ -33,7 +33,7 @@ class Bandwidth:
     core_cache_bytes: float = 2**20
 
     def missed_by_core(self, table_rows: float, row_bytes: float) -> float:
-        """Of the rows that a gather reads, the share that a core's own cache does not hold."""
+        """Share of the rows that a gather reads and a core's own cache does not hold."""
         nbytes = table_rows * LINE_BYTES * math.ceil(row_bytes / LINE_BYTES)
         return max(0.0, 1 - self.core_cache_bytes / max(1.0, nbytes))
 

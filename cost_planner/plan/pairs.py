@@ -38,7 +38,7 @@ MLP_SCORES, MLP_LEARNS = 2, 4
 
 @dataclass(frozen=True)
 class Scored:
-    """Of a vertex, on average, in one lane."""
+    """Pairs of a vertex, on average, in one lane."""
 
     pool: float  # pairs that stand at it
     false: float  # of these, false ones that training draws from
@@ -52,28 +52,28 @@ class Scored:
         return cls(pool, false, pool - false + false / negatives)
 
     def rows_read(self, vertices: float, table_rows: float) -> float:
-        """Rows of other ends that the pairs of so many vertices have: each once, however many pairs it is in
-        (``Pairs._others``). Assumed: other ends lie anywhere in the table."""
+        """Distinct rows of other ends in the pairs of ``vertices`` vertices (``Pairs._others``). Assumed: other ends
+        lie anywhere in the table."""
         return -table_rows * math.expm1(-self.pairs * vertices / max(1.0, table_rows))
 
     def drawn_ns(self, score_ns: float) -> float:
-        """Of the server's threads together, for a vertex."""
+        """Nanoseconds per vertex to draw false pairs, for the server's threads together."""
         return DRAWING * self.false * score_ns
 
     def numbered_ns(self, score_ns: float) -> float:
-        """Of one graph thread, for a vertex."""
+        """Nanoseconds per vertex to number its pairs' rows, for one graph thread."""
         return NUMBERING * self.pairs * score_ns
 
     def ranked_ns(self, score_ns: float) -> float:
-        """As that, of an evaluation."""
+        """Nanoseconds per vertex to rank its pairs in an evaluation, for one graph thread."""
         return RANKING * self.pairs * score_ns
 
     def judged_ns(self, score_ns: float) -> float:
-        """Of the coordinator, for a vertex."""
+        """Nanoseconds per vertex to judge its pairs, for the coordinator."""
         return JUDGING * self.pairs * score_ns
 
     def scored_ns(self, width: int, decoder: str, learns: bool, speeds: Speeds) -> float:
-        """Of a core, for a vertex: AE but for its products."""
+        """Nanoseconds per vertex of a core: AE without its products."""
         if decoder == "dot":
             passes = SCORING * speeds.value_ns
         else:

@@ -26,7 +26,7 @@ LANES = 16
 
 @dataclass(frozen=True)
 class Products:
-    """Of a step, for each row (a vertex)."""
+    """Products of a step, for each row (a vertex)."""
 
     flops: int = 0  # additions and multiplications; results are computed in whole vectors
     columns: int = 0  # of the rows that go into products and come out
@@ -35,7 +35,7 @@ class Products:
 
 
 class _Counting:
-    """``siafu.ops``; products are counted, and give zeros."""
+    """Stands in for ``siafu.ops``: counts products, and returns zeros."""
 
     def __init__(self) -> None:
         self.flops = self.columns = self.made = self.calls = 0
@@ -59,12 +59,12 @@ class _Counting:
 
 
 def _in_lanes(columns: int) -> int:
-    """Of a result, as they are computed (``siafu.kernels.dense``)."""
+    """Columns of a result as computed, in whole vectors (``siafu.kernels.dense``)."""
     return LANES * -(-columns // LANES)
 
 
 def products_of(model: Model, lane: Lane) -> tuple[Products, ...]:
-    """By step of the lane's program; nothing for what is no tensor step."""
+    """Products by step of the lane's program; none for a step that is no tensor step."""
     return _products_of(model.spec, lane)
 
 
@@ -107,7 +107,7 @@ def _rows(slot: str, model: Model, number: int) -> Array:
 
 
 def _of_edges(model: Model, step: Step, weights: Mapping[str, Array]) -> Products:
-    """Of a step on edges, whose number a row does not tell: as if each row had one."""
+    """Products of a step on edges, as if each row had one edge: a row does not tell their number."""
     shapes = [array.shape for name, array in weights.items() if array.ndim > 1 and model.stage(name) == step.layer]
     times = 1 + 2 * step.has_gradient
     return Products(

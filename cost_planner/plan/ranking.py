@@ -81,7 +81,7 @@ class Predicted:
 
     @cached_property
     def interruptions(self) -> Interruptions:
-        """Of spot machines; none on demand."""
+        """Interruptions of spot machines; none on demand."""
         return interruptions.of(self.option, self.training_s, self.epoch_s)
 
     @cached_property
@@ -107,8 +107,8 @@ class Predicted:
 
 
 def bill(option: Option, seconds: float, environments: int) -> Cost:
-    """With all environments there from the beginning to the end, invoked anew before Lambda's limit ends them;
-    of a baseline its machine alone."""
+    """The cost if all environments run from start to end, reinvoked before Lambda's time limit. For a baseline, its
+    machine alone."""
     if option.backend == "vanilla":
         found = cost.of_baseline(option.config, seconds=seconds)
         assert found is not None, "cloud.gpu_instance says on what"
@@ -147,18 +147,18 @@ class Ranking:
 
     @property
     def error(self) -> float:
-        """Of times, relative, where no GPU is."""
+        """Relative error of times without a GPU."""
         return self._error
 
     # --- what comes of it -------------------------------------------------------------------------------------------
 
     @property
     def shown(self) -> list[Predicted]:
-        """The best ``top``, the Pareto front, and the answers: best first."""
+        """The best ``top``, the Pareto front, and the answers to limits: best first."""
         return self.rows(self.top)
 
     def rows(self, top: int) -> list[Predicted]:
-        """As ``shown``, with another ``top``."""
+        """The options of ``shown``, with another ``top``."""
         found = _different(range(len(self.predicted)), [one.option for one in self.predicted], top)
         kept = {id(one) for one in [*(self.predicted[index] for index in found), *self.front]}
         limited = self.limits.seconds < math.inf, self.limits.usd < math.inf
@@ -169,7 +169,7 @@ class Ranking:
 
     @cached_property
     def front(self) -> list[Predicted]:
-        """Nobody is both faster and cheaper; fastest first."""
+        """Options that no other beats in both time and cost; fastest first."""
         found: list[Predicted] = []
         for one in sorted(self._fitting, key=lambda one: (one.seconds, one.cost.usd)):
             if not found or one.cost.usd < found[-1].cost.usd:
@@ -178,19 +178,19 @@ class Ranking:
 
     @property
     def cheapest_within(self) -> Predicted | None:
-        """``limits.seconds``."""
+        """The cheapest option within ``limits.seconds``."""
         found = [one for one in self._fitting if one.seconds <= self.limits.seconds]
         return min(found, key=lambda one: one.cost.usd, default=None)
 
     @property
     def fastest_within(self) -> Predicted | None:
-        """``limits.usd``."""
+        """The fastest option within ``limits.usd``."""
         found = [one for one in self._fitting if one.cost.usd <= self.limits.usd]
         return min(found, key=lambda one: one.seconds, default=None)
 
     @property
     def _fitting(self) -> list[Predicted]:
-        """Those that fit with the assumed cut; all, if none does."""
+        """Options that fit with the assumed cut; all, if none does."""
         return [one for one in self.predicted if not one.option.needs_low_cut] or self.predicted
 
     # --- simulating -------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class Ranking:
                 self._found[index] = first_epochs(self.options[index], seed=0)
 
     def _wishes(self) -> Iterator[int]:
-        """Rule 2."""
+        """Options to simulate next, by rule 2."""
         seconds, usd = self._estimated()
         if_low = np.flatnonzero(~self._fits)
         if len(if_low):
@@ -232,7 +232,7 @@ class Ranking:
             yield low
 
     def _estimated(self) -> tuple[Array, Array]:
-        """Seconds and US dollars of every option."""
+        """Estimated seconds and US dollars of every option."""
         ratios: dict[tuple[str, str, int], list[float]] = {}
         for index, found in self._found.items():
             ratios.setdefault(self._kinds[index], []).append(found.epoch_s / float(self._floor_s[index]))
@@ -244,7 +244,7 @@ class Ranking:
         return seconds, np.maximum(seconds, cost.EC2_MINIMUM_S) * self._usd_per_s
 
     def _spread(self, index: int) -> float:
-        """Half the range of epochs among seeds, relative to the middle."""
+        """Half the range of epoch times over seeds, relative to the median."""
         found = [
             self._found[index].epoch_s,
             *(first_epochs(self.options[index], seed).epoch_s for seed in range(1, SEEDS)),
@@ -253,12 +253,12 @@ class Ranking:
 
 
 def first_epochs(option: Option, seed: int) -> Simulated:
-    """Rule 3."""
+    """Simulates the first epochs of an option: rule 3."""
     return simulated_epochs(option.plan, option.floors, seed)
 
 
 def simulated_epochs(plan: Plan, floors: Floors, seed: int) -> Simulated:
-    """Rule 3, of any run; ``floors``: its own."""
+    """Simulates the first epochs of any run: rule 3. ``floors``: its own."""
     share, mode = 1.0, plan.mode
     if plan.eval_every > 1:
         plan = replace(plan, eval_every=0)
@@ -268,13 +268,13 @@ def simulated_epochs(plan: Plan, floors: Floors, seed: int) -> Simulated:
 
 
 def floors_of(plan: Plan) -> Floors:
-    """With its environments, if it has any; where the autotuner decides, as many as find a task."""
+    """Bounds of a run with its environments, if it has any; with the autotuner, as many as find a task."""
     floors, kind = Floors.of(plan), plan.environments
     return floors.with_environments(kind.count or min(plan.intervals, kind.most), kind.core) if kind else floors
 
 
 def _different(order: Iterable[int], options: Sequence[Option], most: int) -> list[int]:
-    """So many of them, each the first of its kind on its type of machine."""
+    """The first ``most`` options that are each the first of their kind on their type of machine."""
     first: dict[tuple[object, ...], int] = {}
     for index in order:
         first.setdefault((options[index].kind, options[index].machine.name), index)
@@ -282,14 +282,14 @@ def _different(order: Iterable[int], options: Sequence[Option], most: int) -> li
 
 
 def front_of(seconds: Array, usd: Array) -> list[int]:
-    """Options that nobody beats in both; fastest first."""
+    """Options that no other beats in both; fastest first."""
     order = np.lexsort((usd, seconds))
     cheaper = usd[order] < np.minimum.accumulate(np.concatenate([[np.inf], usd[order][:-1]]))
     return [int(index) for index in order[cheaper]]
 
 
 def thinned(front: Sequence[int], seconds: Array, most: int) -> list[int]:
-    """So many of them, both ends among them, as far apart as may be in the logarithm of time."""
+    """At most ``most`` options of the front, both ends included, evenly spaced in the logarithm of time."""
     if len(front) <= most:
         return list(front)
     where = np.log(seconds[list(front)])
@@ -297,7 +297,7 @@ def thinned(front: Sequence[int], seconds: Array, most: int) -> list[int]:
 
 
 def _rates(options: Sequence[Option]) -> list[float]:
-    """US dollars of a second, of a run of an hour: the modes of a plan cost the same."""
+    """US dollars per second of a one-hour run: the modes of a plan cost the same."""
     found: dict[int, float] = {}
     for option in options:
         if id(option.in_pipe) not in found:

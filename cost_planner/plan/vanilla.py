@@ -32,7 +32,7 @@ LATENCY_S = 2e-5
 
 
 def plan_of(config: Config, spec: ModelSpec, counts: Counts, card: Card) -> Plan:
-    """``counts``: of one rank."""
+    """The plan of a baseline's run. ``counts``: of one rank."""
     model = models.kept(spec)
     weights = sum(array.nbytes for array in models.shapes(model.spec).values())
     rate, ranks = OF_PEAK * card.peer_bytes_per_s, counts.parts
@@ -56,7 +56,7 @@ def plan_of(config: Config, spec: ModelSpec, counts: Counts, card: Card) -> Plan
 
 
 def suits(config: Config) -> bool:
-    """Whether the baselines have layers of the model."""
+    """Whether the baselines have the model's layers."""
     return config.model.name in BASELINE_MODELS and config.model.jump == "none"
 
 

@@ -13,6 +13,6 @@ def value(seconds: float, usd: float) -> float:
 
 
 def break_even(seconds: float, usd: float, usd_per_s: float) -> float:
-    """Seconds in which something of this price does as much for its money: the T with
-    value(T, T usd_per_s) = value(seconds, usd)."""
+    """Seconds in which something of this price has the same value: the T with value(T, T usd_per_s) = value(seconds,
+    usd)."""
     return math.sqrt(seconds * usd / usd_per_s)

@@ -44,7 +44,7 @@ COMMA = ","
 
 @dataclass(frozen=True)
 class Contest:
-    """What came of it."""
+    """The results of all contenders' runs."""
 
     dir: Path
     finished: Sequence[Contender]
@@ -57,11 +57,11 @@ class Contest:
 
     @property
     def complete(self) -> bool:
-        """Whether no limit has stopped it."""
+        """Whether no limit stopped the contest."""
         return self.num_done == self.num_asked
 
     def tries(self, label: str) -> list[Contender]:
-        """The runs that a contender was tuned by, with those that failed."""
+        """The runs that tuned a contender, including failed ones."""
         found = sorted(self.dir.glob(f"{self.tuned[label].tries}*"))
         return [run for one in found for run in _as_far_as_it_came(one, label, "a try")]
 
@@ -133,8 +133,8 @@ def hold(
 
 
 def names(asked: Sequence[Asked], base: Config, ranks: int, tried: Mapping[str, Sequence[int]]) -> dict[str, str]:
-    """By directory, what contenders are called before sizes of clusters are tried, which those that are tuned will be
-    named by. tried: by directory."""
+    """The contenders' names by directory, before sizes of clusters are tried: tuned contenders are named after them.
+    tried: by directory."""
     found = contenders.labels([one for one in asked if not tried[one.directory]], base, ranks)
     return {one.directory: found.get(one.directory, one.name) for one in asked}
 
@@ -142,7 +142,7 @@ def names(asked: Sequence[Asked], base: Config, ranks: int, tried: Mapping[str, 
 def _order(
     asked: Sequence[Asked], base: Config, runs: int, ranks: int, labels: Mapping[str, str], without: Container[str]
 ) -> list[Trial]:
-    """The runs to compare, by rule 1."""
+    """The runs to compare, in the order of rule 1."""
     trials = [
         repeat.seeds_of(
             contenders.config_of(one, base, ranks), runs, name=one.directory + COMMA, contender=labels[one.directory]
@@ -154,14 +154,14 @@ def _order(
 
 
 def _as_far_as_it_came(run: Path, name: str, error: str) -> list[Contender]:
-    """A run that failed, as far as it came; none where it never began."""
+    """A failed run up to its failure; empty if it never began."""
     with contextlib.suppress(ConfigError):
         return [trained.read(run, name=name, error=error)]
     return []
 
 
 def read(folder: Path) -> Contest:
-    """What an earlier call has left there. ConfigError if that is none."""
+    """Reads the results of an earlier call. ConfigError if there are none."""
     try:
         whose = json.loads((folder / WHOSE).read_text())
         tuned = json.loads((folder / TUNED).read_text()) if (folder / TUNED).is_file() else {}
@@ -183,7 +183,7 @@ def read(folder: Path) -> Contest:
 
 
 def _why_left_out(one: Asked, base: Config, ranks: int) -> str:
-    """Why a contender has no runs; "" if it has."""
+    """The reason why a contender has no runs; "" if it has."""
     if one.kind not in METHODS:
         return ""
     try:
@@ -195,8 +195,8 @@ def _why_left_out(one: Asked, base: Config, ranks: int) -> str:
 
 
 def _sign(folder: Path, labels: Mapping[str, str], own: Mapping[str, Found]) -> None:
-    """Rule 5: by what begins the names of directories. Those of earlier calls stay, but not under a name that has other
-    runs now."""
+    """Writes directories' prefixes and labels: rule 5. Entries of earlier calls stay, unless a label now belongs to
+    other runs."""
     file = folder / WHOSE
     before = json.loads(file.read_text()) if file.is_file() else {}
     before = {directory: label for directory, label in before.items() if label not in labels.values()}
@@ -208,11 +208,12 @@ def _sign(folder: Path, labels: Mapping[str, str], own: Mapping[str, Found]) -> 
 
 
 class _TimeIsUp(Exception):
-    """The limit on all runs has come while ranks were training."""
+    """Raised if the limit of all runs is reached while ranks train."""
 
 
 class _Trainer:
-    """Trains a trial, of graph servers or of a baseline. Baselines know no limits: here they are kept to the time."""
+    """Trains a trial, of graph servers or of a baseline. Baselines do not know limits: the trainer enforces the time
+    limit."""
 
     def __init__(self) -> None:
         # All mutable state:
@@ -232,7 +233,7 @@ class _Trainer:
 
 
 def _baseline(config: BaselineConfig, on_status: OnStatus) -> Run | None:
-    """None: the time was up."""
+    """Trains a baseline. None: the time was up."""
     begun, most_s = time.monotonic(), config.run.max_seconds
 
     def follow(status: Status) -> None:

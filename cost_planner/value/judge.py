@@ -43,7 +43,8 @@ AT_ITS_END = ("epochs", "patience")
 
 
 def add_arguments(parser: ArgumentParser, *, target: str, as_gpu: str) -> None:
-    """Flags of every verb that judges runs. ``target``: without one; ``as_gpu``: what that machine stands for."""
+    """Adds the flags of every verb that judges runs. ``target``: the default as its help says it; ``as_gpu``: what that
+    machine stands for."""
     group = parser.add_argument_group("comparing")
     group.add_argument("--target", type=float, metavar="SCORE", help=f"score to reach [{target}]")
     group.add_argument(
@@ -66,7 +67,7 @@ def add_arguments(parser: ArgumentParser, *, target: str, as_gpu: str) -> None:
 
 @dataclass(frozen=True)
 class StandIn:
-    """Which machine of EC2 a process here stands for; "": as its own config says."""
+    """The EC2 machines that processes here stand for; "": the config's own."""
 
     graph: str = ""
     param: str = ""
@@ -74,16 +75,16 @@ class StandIn:
 
     @property
     def num_gpus(self) -> int:
-        """Of ``gpu``. PriceUnknown for one that is not known."""
+        """Number of GPUs of ``gpu``. PriceUnknown for an unknown machine."""
         return int((instance(self.gpu).gpu or "0x").partition("x")[0]) if self.gpu else 0
 
     @property
     def vcpus(self) -> int:
-        """Of ``graph``; 0 where its config says which. PriceUnknown for one that is not known."""
+        """vCPUs of ``graph``; 0 if the config names the machine. PriceUnknown for an unknown machine."""
         return instance(self.graph).vcpu if self.graph else 0
 
     def to_dict(self) -> StoodInFor:
-        """As it stands beside the table."""
+        """The machines as a table's JSON shows them."""
         return {
             "graph": self.graph,
             "param": self.param,
@@ -94,7 +95,7 @@ class StandIn:
 
     @lru_cache(maxsize=256)  # noqa: B019  # asked for every evaluation of a run that is drawn
     def priced(self, config: Config) -> Config:
-        """The config of the same run on those machines; of one that ran on AWS, its own."""
+        """The config of the same run on those machines; for a run on AWS, its own."""
         if config.run.on == "aws":
             return config
         if isinstance(config, BaselineConfig):
@@ -108,7 +109,7 @@ class StandIn:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A run, and what it had spent when it reached the target, or at its end."""
+    """A run, and its cost when it reached the target, or at its end."""
 
     run: Contender
     outcome: str
@@ -164,7 +165,7 @@ def judged(
 
 
 def attempts(row: Row) -> list[Attempt]:
-    """Of a row of ``judged``."""
+    """The attempts in a row of ``judged``, without those cut short."""
     return [
         Attempt(one["seed"], one["outcome"] == REACHED, one["seconds"], one["usd"])
         for one in row["attempts"]
@@ -173,7 +174,7 @@ def attempts(row: Row) -> list[Attempt]:
 
 
 def _target(found: Sequence[Contender], split: str) -> float | None:
-    """What all were trained to, else what all reach; None of no run."""
+    """The common target of training, else the highest score that all runs reach; None without runs."""
     if not found:
         return None
     trained_to, least = {one.config.train.target_acc for one in found}, reached_by_all(found, split)
@@ -181,7 +182,7 @@ def _target(found: Sequence[Contender], split: str) -> float | None:
 
 
 def _judged(one: Contender, target: float | None, split: str, stand_in: StandIn) -> _Judged:
-    """Rules 1 to 4."""
+    """Judges the runs of a contender: rules 1 to 4."""
     at, outcome = (one.reaches(target, split) if target is not None else None), REACHED
     if at is None:
         if one.stopped == "target":
@@ -246,7 +247,7 @@ def _row(
 
 
 def _of_successes(counted: Sequence[_Judged], there: Sequence[_Judged]) -> OfSuccesses:
-    """What a row has of a contender that reached the target (rule 3)."""
+    """The part of a row that only a contender at the target has (rule 3)."""
     bill = _per_success([one.bill for one in counted], len(there))
     seconds = sum(one.seconds for one in counted) / len(there)
     spreads: dict[str, list[float]] = {
@@ -274,7 +275,7 @@ def _of_successes(counted: Sequence[_Judged], there: Sequence[_Judged]) -> OfSuc
 
 
 def _per_success(bills: Sequence[Cost], successes: int) -> Cost:
-    """All bills as one, divided by the successes; equal items are one."""
+    """The sum of all bills, divided by the successes; equal items are merged."""
     items: dict[tuple[str, ...], Item] = {}
     for item in (item for bill in bills for item in bill.items):
         same = (item.part, item.what, item.unit, f"{item.usd_per_unit:.17g}")
@@ -292,7 +293,7 @@ def _per_success(bills: Sequence[Cost], successes: int) -> Cost:
 
 
 def _ranks(one: Contender) -> int:
-    """Processes that share the machine of a baseline; 0 of graph servers."""
+    """The number of processes that share a baseline's machine; 0 for graph servers."""
     return one.config.baseline.ranks if isinstance(one.config, BaselineConfig) else 0
 
 
@@ -302,7 +303,7 @@ def _shares_cores(config: Config) -> bool:
 
 
 def spent(one: Contender, at: Evaluated, stand_in: StandIn) -> Cost:
-    """Until then, from the start of the roles."""
+    """The cost from the start of the roles until ``at``."""
     if one.config.servers.backend == "gpu" and one.config.run.on != "aws" and not stand_in.gpu:
         raise ConfigError(f"{one.where}: on which machine? --as-gpu INSTANCE says what a server with a GPU stands for")
     config, seconds = stand_in.priced(one.config), (one.setup_s or 0.0) + at.seconds
