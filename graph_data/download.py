@@ -1,4 +1,4 @@
-"""Downloads a published file: continues after a broken connection, checks the bytes, and leaves a whole file or none."""
+"""Downloads a published file: continues after a broken connection, checks the bytes, leaves a whole file or none."""
 
 from __future__ import annotations
 

@@ -131,8 +131,8 @@ def conduct(
 
 
 def _far_away() -> Callable[..., Trained]:
-    """``carry_out`` on a deployment, one of whose machines coordinates. Imported by name: only users of AWS have boto3.
-    """
+    """``carry_out`` on a deployment, one of whose machines coordinates. Imported by name: only users of AWS have
+    boto3."""
     try:
         module = importlib.import_module("infra.machines.remote")
     except ModuleNotFoundError as error:

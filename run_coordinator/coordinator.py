@@ -174,8 +174,8 @@ class Coordinator:
         return []
 
     def fall_back(self, weights: Tensors) -> list[Action]:
-        """Takes the best weights for the missing final weights; without best weights, ``weights``: those of the start.
-        """
+        """Takes the best weights for the missing final weights; without best weights, ``weights``: those of the
+        start."""
         self._wanted.clear()
         self._state_wanted = False
         self.models = {key: model for key, model in self.models.items() if key[0] == "best"}

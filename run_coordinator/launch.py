@@ -326,8 +326,8 @@ class _Attempt:
         self.host.wait(max(0.0, deadline - time.monotonic()))
 
     def _turn(self) -> bool:
-        """Takes in the messages that have arrived; returns whether there were any. Raises what the coordinator raises.
-        """
+        """Takes in the messages that have arrived; returns whether there were any. Raises what the coordinator
+        raises."""
         now = time.monotonic()
         if now - self._beat > self.config.servers.heartbeat_s:
             self._beat = now

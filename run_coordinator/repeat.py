@@ -208,8 +208,8 @@ def content_of(config: Config) -> str:
 
 
 def folder_of(config: Config, what: str, plan: Mapping[str, Any]) -> Path:
-    """The folder of the trials, made and signed. ConfigError if it holds trials of other settings, or something else.
-    """
+    """The folder of the trials, made and signed. ConfigError if it holds trials of other settings, or something
+    else."""
     # what must be equal from call to call: all but where runs go and when they are stopped
     compared = {section: values for section, values in config.to_dict().items() if section != "run"}
     told = {"siafu": __version__, "what": what, **plan, "config": compared}

@@ -144,8 +144,8 @@ def totals_of(message: EpochReport | Usage | Stopped) -> dict[str, float]:
 
 
 def error_of(message: Failed) -> GnnError:
-    """A member's failure, as the error that it raised there; UnknownError, a PeerLost, for an error that is not ours.
-    """
+    """A member's failure, as the error that it raised there; UnknownError, a PeerLost, for an error that is not
+    ours."""
     cls, text = getattr(errors, message.error, None), message.text
     if not (isinstance(cls, type) and issubclass(cls, GnnError)):
         where = re.findall(r'File "([^"]+)", line (\d+), in', message.trace)

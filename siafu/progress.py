@@ -1,4 +1,4 @@
-"""Shows a run's progress on stderr: a live panel on a terminal, plain lines elsewhere, and the last lines at the end."""
+"""Shows a run's progress on stderr: a live panel on a terminal, plain lines elsewhere, last lines at the end."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ def save(figure: Any, path: str) -> None:
 
 
 def _matrix(axes: Any, found: Scored) -> None:
-    """Draws the confusion matrix. Rows are shares of the true class, so rare classes are as visible as frequent ones.
-    """
+    """Draws the confusion matrix. Rows are shares of the true class, so rare classes are as visible as frequent
+    ones."""
     counts = found.confusion
     assert counts is not None
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)

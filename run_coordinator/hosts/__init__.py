@@ -61,8 +61,8 @@ class Host(Protocol):
         Returns before the member runs. PeerLost if there is no place for it."""
 
     def dead(self) -> Death | None:
-        """A member that has ended, for whatever reason: a killed member before one that gave up. None if all are alive.
-        """
+        """A member that has ended, for whatever reason: a killed member before one that gave up. None if all are
+        alive."""
 
     @property
     def num_alive(self) -> int: ...

@@ -100,8 +100,8 @@ def status_of(path: Path, *, as_json: bool) -> None:
 
 
 def most_of(width: int) -> int:
-    """The widest column of run names on a terminal; longer names are folded, or they would push out every other column.
-    """
+    """The widest column of run names on a terminal; longer names are folded, or they would push out every other
+    column."""
     return max(24, width // 2)
 
 

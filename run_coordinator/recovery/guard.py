@@ -56,8 +56,8 @@ class _Launcher:
     silence_s: float | None = None
 
     def watch(self) -> str:
-        """Watches until the launcher ends: "" if it ended by itself, else how it was lost. Kills a launcher that hangs.
-        """
+        """Watches until the launcher ends: "" if it ended by itself, else how it was lost. Kills a launcher that
+        hangs."""
         rest = b""
         while True:
             ready, _, _ = select.select([self.pipe], [], [], self.silence_s)

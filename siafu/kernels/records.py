@@ -1,4 +1,4 @@
-"""Rows that attention gathers, each stored beside its scores, so that reading a score costs no cache line of its own."""
+"""Rows that attention gathers, each stored beside its scores: reading a score costs no cache line of its own."""
 
 from __future__ import annotations
 
