@@ -59,7 +59,7 @@ def check_order(name: str) -> None:
 
 
 def candidates(num_edges: int) -> list[str]:
-    """The orders that "auto" looks at, for a graph with that many edges."""
+    """The orders that "auto" compares, for a graph with that many edges."""
     if num_edges <= MAX_METIS_EDGES:
         return ["metis+degree", "given"]
     if num_edges <= MAX_LOUVAIN_EDGES // (SLOWER_WITHOUT_LIBRARY if LIBRARY is None else 1):
@@ -69,7 +69,7 @@ def candidates(num_edges: int) -> list[str]:
 
 
 def pick(found: dict[str, Locality]) -> str:
-    """The cheapest of the orders that cross at most ``CROSSING_SLACK`` more edges than the one that crosses fewest."""
+    """The cheapest of the orders whose crossing edges exceed the fewest by at most ``CROSSING_SLACK``."""
     fewest = min(value.crossing for value in found.values())
     return min(
         (key for key, value in found.items() if value.crossing <= fewest + CROSSING_SLACK),

@@ -92,7 +92,7 @@ def _test_index(file: Path) -> Array:
 
 
 def _edges(file: Path) -> tuple[Array, Array, int]:
-    """src, dst and the number of lists: neighbours point at the vertex that lists them."""
+    """src, dst and the number of lists. Each listed neighbour is a source, the vertex that lists it the target."""
     lists = plainpickle.read(file)
     if not isinstance(lists, dict) or not all(type(near) is list for near in lists.values()):
         raise DatasetError(f"{file}: must be a dict of lists of neighbours")
