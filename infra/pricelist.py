@@ -45,8 +45,8 @@ COLUMNS = (*prices.OF_INSTANCE, *(name for name in prices.OF_ITEM if name not in
 
 
 class Service(NamedTuple):
-    """An item of ``siafu.pricing.prices``, as the Price List API calls it. ``usage``: how its usage type ends, "" for
-    any; those of most regions begin with the region."""
+    """An item of ``siafu.pricing.prices``, by its names in the Price List API. ``usage``: suffix of its usage type, ""
+    for any; in most regions, usage types begin with the region."""
 
     item: str
     arch: str
@@ -132,7 +132,7 @@ class Tier(NamedTuple):
 
 
 def _on_demand(pricing: Any, region: str, known: Collection[str]) -> dict[str, tuple[float, str]]:
-    """Of types that we know -> USD per hour, and the date of the offer; not of one with two prices."""
+    """USD per hour of known types, and the date of the offer; without types that have two prices."""
     found: dict[str, dict[float, str]] = {}
     for product in _products(pricing, "AmazonEC2", {**ON_DEMAND, "regionCode": region}):
         name = product["product"]["attributes"]["instanceType"]
@@ -142,7 +142,7 @@ def _on_demand(pricing: Any, region: str, known: Collection[str]) -> dict[str, t
 
 
 def _tiers(pricing: Any, one: Service, region: str) -> list[Tier]:
-    """Of a service; empty where AWS has no price of it, or one that contradicts itself: then ours stay."""
+    """Price tiers of a service; empty if AWS has no price, or contradictory ones: then ours stay."""
     tiers: dict[float, Tier] = {}
     for product in _products(pricing, one.code, {**one.attributes, one.region: region}):
         usage = product["product"]["attributes"]["usagetype"]
@@ -168,7 +168,7 @@ def _products(pricing: Any, code: str, attributes: Mapping[str, str]) -> Iterato
 
 
 def _dimensions(product: Mapping[str, Any], name: str) -> Iterator[Tier]:
-    """What is paid on demand, tier by tier. Terms and dimensions have names that nobody needs."""
+    """On-demand price tiers. The names of terms and dimensions do not matter."""
     try:
         for term in product.get("terms", {}).get("OnDemand", {}).values():
             for dimension in term["priceDimensions"].values():
@@ -179,7 +179,7 @@ def _dimensions(product: Mapping[str, Any], name: str) -> Iterator[Tier]:
 
 
 def _spot(ec2: Any, names: list[str], now: datetime) -> dict[str, list[float]]:
-    """Type -> USD per hour in each zone that has it."""
+    """USD per hour of each type, in each zone that has it."""
     latest: dict[tuple[str, str], tuple[datetime, float]] = {}
     pages = ec2.get_paginator("describe_spot_price_history").paginate(
         InstanceTypes=names, ProductDescriptions=list(LINUX), StartTime=now, EndTime=now
@@ -233,7 +233,7 @@ def _source(published: str) -> str:
 
 
 def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Rule 2."""
+    """Writes the list: rule 2."""
     try:
         with draft_of(path) as draft:
             with open(draft, "w", newline="", encoding="utf-8") as file:

@@ -19,7 +19,7 @@ BUSY = ("InternalError", "ServiceUnavailable", "SlowDown")
 
 
 def due(levels: list[list[str]], states: dict[str, str]) -> list[str]:
-    """Stacks to delete now. ``levels``: those that may go together; ``states``: of those that exist."""
+    """Stacks to delete now. ``levels``: groups that may be deleted together; ``states``: of existing stacks."""
     for level in levels:
         left = [name for name in level if name in states]
         if left:
@@ -28,7 +28,8 @@ def due(levels: list[list[str]], states: dict[str, str]) -> list[str]:
 
 
 def stacks_of(cloudformation: Any, names: list[str]) -> list[dict[str, Any]]:
-    """Those that exist. By name: listing all needs one more right, ListStacks."""
+    """Descriptions of the stacks that exist. Asks for each name: listing all stacks needs one more permission,
+    ListStacks."""
     found = []
     for name in names:
         try:
@@ -40,13 +41,13 @@ def stacks_of(cloudformation: Any, names: list[str]) -> list[dict[str, Any]]:
 
 
 def states_of(cloudformation: Any, names: list[str]) -> dict[str, str]:
-    """Stack -> status, of those that exist."""
+    """Status of each stack that exists."""
     return {stack["StackName"]: stack["StackStatus"] for stack in stacks_of(cloudformation, names)}
 
 
 def empty(s3: Any, bucket: str) -> int:
-    """Deletes all versions of all objects, but those that S3 is too busy for: until the next try the bucket stays.
-    How many."""
+    """Deletes all versions of all objects; returns their number. Skips objects for which S3 is too busy: the bucket
+    then stays until the next try."""
     count = 0
     try:
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
@@ -66,7 +67,8 @@ def empty(s3: Any, bucket: str) -> int:
 
 
 def delete(cloudformation: Any, name: str) -> str:
-    """Asks for it. Empty, or why not: it is being changed, is protected, or the role that made it is gone."""
+    """Requests the deletion of a stack. Returns "", or why it is refused: the stack is being changed, is protected, or
+    its role is gone."""
     try:
         cloudformation.delete_stack(StackName=name)
         return ""
@@ -77,7 +79,8 @@ def delete(cloudformation: Any, name: str) -> str:
 
 
 def handler(event: object, context: object) -> list[str]:
-    """Returns what was asked to go. RuntimeError, for the alarm, if an idle stack may not."""
+    """Deletes the stacks that are due; returns their names. RuntimeError, for the alarm, if an idle stack cannot be
+    deleted."""
     levels, data, bucket = json.loads(os.environ["LEVELS"]), os.environ["DATA"], os.environ["BUCKET"]
     cloudformation = boto3.client("cloudformation")
     states = states_of(cloudformation, [name for level in levels for name in level])

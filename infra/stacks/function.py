@@ -38,7 +38,7 @@ INTERFACES = [
 
 
 def _variables(arch: str) -> dict[str, str]:
-    """How a worker computes. A choice of kernels made on this machine means nothing to another architecture."""
+    """Variables of a worker's environment. This machine's choice of kernels applies only to its own architecture."""
     return of_worker(os.environ if arch == Target.here().arch else {})
 
 
