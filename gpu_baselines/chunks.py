@@ -38,7 +38,7 @@ from siafu.sparse import Array
 
 @dataclass
 class Table:
-    """One layer's rows, by position, in one epoch."""
+    """Rows of one layer in one epoch, by position."""
 
     rows: Tensor  # [n + h, F], dropped: the history until their chunk has been through
     mask: Tensor | None  # [n + h, F]
@@ -46,11 +46,11 @@ class Table:
 
 
 class Memory:
-    """What the chunks of a rank share: history, this epoch's rows, and the way to the other ranks of the stage."""
+    """Data that the chunks of a rank share: history, this epoch's rows, and the group of the stage."""
 
     def __init__(self, whole: PartGraph, chunk_of: Array, group: Group, masks: Masks, clock: Clock, between: float):
-        """whole: this rank's share of all chunks, as it is evaluated. chunk_of: int [N], of
-        every vertex. group: the stage."""
+        """whole: this rank's share of all chunks, as evaluation sees it. chunk_of: int [N], of every vertex. group: the
+        stage."""
         self.whole, self.group, self.masks, self.clock = whole, group, masks, clock
         part = whole.part
         self.vertices = np.concatenate([part.vertices, part.halo])  # int64 [n + h]
@@ -67,13 +67,14 @@ class Memory:
 
     @property
     def features(self) -> Tensor:
-        """By position, [n + h, F]: those of the halo are fetched once. Collective in the stage at first."""
+        """Features by position, [n + h, F]. Those of the halo are fetched once. The first call is collective in the
+        stage."""
         if self._features is None:
             self._features = self.whole.rows(0, self.whole.features)
         return self._features
 
     def begin(self, epoch: int, order: Sequence[int], *, refresh: bool) -> None:
-        """order: of chunks in this epoch. refresh: its rows become the history."""
+        """Begins an epoch. order: of chunks. refresh: whether its rows become the history."""
         self.epoch, self.turn, self.refresh = epoch, np.argsort(order), refresh
         # All at once, and not when the first chunk asks: later stages would wait for it, one after the other.
         self._tables = {layer: self._opened(layer, like, key) for layer, (like, key) in self._asked.items()}
@@ -82,7 +83,7 @@ class Memory:
         self._tables.clear()
 
     def table(self, layer: int, H: Tensor, key: int | None) -> Table:
-        """Of this epoch; rows are as wide as ``H``."""
+        """The table of a layer in this epoch; rows are as wide as ``H``."""
         if layer not in self._tables:
             self._asked[layer] = H.new_empty(0, H.shape[1]), key
             self._tables[layer] = self._opened(layer, *self._asked[layer])
@@ -101,7 +102,7 @@ class Memory:
         return None if table is None else table.mask
 
     def put(self, layer: int, at: Any, H: Tensor) -> None:
-        """Rows of this epoch, before dropout, at positions ``at``."""
+        """Stores rows of this epoch, before dropout, at positions ``at``."""
         table = self._tables[layer]
         table.rows[at] = H if table.mask is None else H * table.mask[at]
         if self.refresh and layer in self.history:
@@ -115,12 +116,13 @@ class Memory:
 
 
 class Chunk:
-    """This rank's share of one chunk, as layers see it (``gpu_baselines.graph.Graph``); in training."""
+    """This rank's share of one chunk in training, as layers see it (``gpu_baselines.graph.Graph``)."""
 
     training = True
 
     def __init__(self, number: int, rows: slice, part: Part, memory: Memory):
-        """rows: positions of its own vertices. part: these, and whatever they have an edge from as its halo."""
+        """rows: positions of its own vertices. part: these vertices, with all other sources of their edges as the
+        halo."""
         self.number, self.part, self.rows_at, self.num_inner = number, part, rows, part.num_inner
         self._memory = memory
         self._edges: AttentionEdges | None = None
@@ -175,7 +177,7 @@ class Chunk:
     # --- through a layer, and back ------------------------------------------------------------------------------------
 
     def passed(self, layer: int, H: Tensor, key: int | None) -> tuple[Tensor, Tensor]:
-        """Leaves rows H [n, F] in the layer's table; these and the halo's [h, F], dropped."""
+        """Stores rows H [n, F] in the layer's table; returns these and the halo's [h, F], dropped."""
         memory, group = self._memory, self._memory.group
         table = memory.table(layer, H, key)
         memory.put(layer, self.rows_at, H)
@@ -187,7 +189,7 @@ class Chunk:
         return table.rows[self.rows_at], table.rows[self._halo]
 
     def returned(self, layer: int, dX: Tensor, dHalo: Tensor) -> Tensor:
-        """dH [n, F] of gradients of what ``passed`` gave, and of what later chunks have left here."""
+        """dH [n, F] from the gradients of ``passed``'s results, and from those that later chunks have left here."""
         memory, group, mask = self._memory, self._memory.group, self._memory.mask(layer)
         gradient = memory.gradient(layer)
         share = self._shares(dX)
@@ -204,7 +206,7 @@ class Chunk:
         return dH
 
     def _shares(self, like: Tensor) -> Tensor:
-        """[h, 1]: what a gradient of each halo row counts in this epoch: rule 3."""
+        """Factor of each halo row's gradient in this epoch, [h, 1]: rule 3."""
         turn = self._memory.turn
         if self._counted is None or self._counted[0] is not turn:
             then, now = turn[self._halo_chunk], turn[self.number]

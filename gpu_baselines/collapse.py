@@ -26,13 +26,13 @@ LEARNT = 0.02
 
 
 class Setting(NamedTuple):
-    """What stale rows depend on."""
+    """The settings on which the staleness of rows depends."""
 
     freeze: int
     chunks: int
 
     def milder(self) -> Setting | None:
-        """None: nothing is stale any more."""
+        """A setting with less staleness; None: nothing is stale any more."""
         if self.chunks == 1:
             return None
         return self._replace(freeze=1) if self.freeze > 1 else self._replace(chunks=(self.chunks + 1) // 2)
@@ -53,7 +53,7 @@ class Watch:
         self.losses: list[float] = []  # of this window
 
     def saw(self, loss: float) -> Verdict:
-        """After every epoch."""
+        """Judges the loss; called after every epoch."""
         if not math.isfinite(loss):
             return Verdict(best=False, ended=False, collapsed=f"the loss is {loss}")
         self.losses.append(loss)
@@ -72,11 +72,11 @@ class Watch:
         return Verdict(best=mean < before, ended=True, collapsed="")
 
     def recovered(self) -> None:
-        """Training begins anew from good weights."""
+        """Starts over, as training does from good weights."""
         self.losses, self.windows = [], 0
 
     def numbers(self) -> list[float]:
-        """All that changes, for a checkpoint."""
+        """All mutable state, for a checkpoint."""
         return [self.best, float(self.windows), *self.losses]
 
     def resume(self, numbers: Sequence[float]) -> None:
@@ -86,7 +86,7 @@ class Watch:
 def constant_loss(
     target: str, count: float, sums: Sequence[float], squares: Sequence[float], smoothing: float = 0.0
 ) -> float:
-    """The least loss of an answer that is the same for every vertex.
+    """The least loss of a prediction that is the same for every vertex.
 
     sums, squares: [C], over ``count`` training vertices, of the labels, or of 0 and 1 for classes and sets of classes.
     smoothing: of classes' labels.

@@ -40,11 +40,10 @@ Summed = Callable[[Tensor], Tensor]
 
 
 class Layer(nn.Module):
-    """One step of a net. ``state`` is what goes from layer to layer besides H: GCNII's first representation, for
-    one."""
+    """One step of a net. ``state`` passes values between layers besides H, such as GCNII's first representation."""
 
     def __init__(self, number: int, parameters: Mapping[str, Tensor]):
-        """parameters: all of the net's; the layer's own are those whose name begins with its number."""
+        """parameters: all of the net's; the layer's own have names that begin with its number."""
         super().__init__()
         self.number = number
         mine = {name.partition(".")[2]: W for name, W in parameters.items() if int(name.partition(".")[0]) == number}
@@ -70,7 +69,7 @@ class Net(nn.Module):
         return H
 
     def weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        """By siafu's names, on the host; with the statistics of SyncBN, if layers have them."""
+        """Weights by siafu's names, on the host; with the statistics of SyncBN, if layers have them."""
         return {name: W.detach().cpu().numpy().copy() for name, W in [*self.named(), *self._statistics()]}
 
     def named(self) -> list[tuple[str, nn.Parameter]]:
@@ -84,7 +83,7 @@ class Net(nn.Module):
                 W.copy_(torch.from_numpy(np.asarray(weights[name])))
 
     def _statistics(self) -> list[tuple[str, Tensor]]:
-        """What layers remember and no gradient changes."""
+        """Values that layers keep and no gradient changes."""
         layers: list[Any] = list(self.layers)
         return [(f"{layer.number}.{name}", value) for layer in layers for name, value in layer.named_buffers()]
 
@@ -148,7 +147,7 @@ class BatchNorm:
         self._summed, self._count, self._rows, self._eps = summed, num_vertices, rows, eps
 
     def __call__(self, P: Tensor, gain: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """Of an epoch of training. Adds its statistics to the running ones, ``mean`` and ``variance`` [F], in place."""
+        """Normalises in an epoch of training. Updates the running ``mean`` and ``variance`` [F] in place."""
         now = self._mean(P)
         centred = P - now
         spread = self._mean(centred**2)
@@ -160,6 +159,6 @@ class BatchNorm:
         return (P - mean) * torch.rsqrt(variance + self._eps) * gain + shift
 
     def _mean(self, X: Tensor) -> Tensor:
-        """[F]."""
+        """The mean over the counted vertices of all ranks, [F]."""
         counted = X if self._rows is None else X[self._rows]
         return self._summed(counted.sum(0)) / self._count

@@ -41,7 +41,7 @@ def timeline(num_stages: int, num_chunks: int) -> Iterator[Task]:
 
 
 def tasks_of(stage: int, num_stages: int, num_chunks: int) -> list[Task]:
-    """One stage's tasks, in its order."""
+    """Tasks of one stage, in order."""
     return [task for task in timeline(num_stages, num_chunks) if task.stage == stage]
 
 

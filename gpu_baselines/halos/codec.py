@@ -20,7 +20,7 @@ class Stream(NamedTuple):
 
     @property
     def name(self) -> str:
-        """In checkpoints and results: "forward.2"."""
+        """The name in checkpoints and results: "forward.2"."""
         return f"{self.way}.{self.layer}"
 
     @classmethod
@@ -38,19 +38,18 @@ class Codec:
     """
 
     def changes(self, epoch: int) -> bool:
-        """Whether ``begin(epoch)`` changes how messages look. Equal on all ranks."""
+        """Whether ``begin(epoch)`` changes the format of messages. Equal on all ranks."""
         return False
 
     def begin(self, epoch: int) -> None:
-        """A new epoch begins. May be collective."""
+        """Begins an epoch. May be collective."""
 
     def pack(self, stream: Stream, peer: int, rows: Tensor) -> Tensor:
         """The message for ``peer`` of rows [k, F] (k may be 0), contiguous; it may be ``rows``."""
         return rows.contiguous()
 
     def inbox(self, stream: Stream, peer: int, count: int, like: Tensor) -> Tensor:
-        """Where a message of ``count`` rows from ``peer``, as wide as ``like`` [*, F]
-        and of its dtype, will come in."""
+        """The buffer for a message of ``count`` rows from ``peer``, as wide as ``like`` [*, F] and of its dtype."""
         return like.new_empty(count, like.shape[1])
 
     def unpack(self, stream: Stream, peer: int, message: Tensor, out: Tensor) -> None:
@@ -58,15 +57,15 @@ class Codec:
         out.copy_(message)
 
     def end(self) -> None:
-        """All layers of the epoch are through. May be collective."""
+        """Ends an epoch, after all layers. May be collective."""
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint needs to go on with the same bits."""
+        """Tensors that a checkpoint needs to continue with the same bits."""
         return {}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Goes on from ``state``."""
+        """Restores the ``state``."""
 
     def facts(self) -> dict[str, object]:
-        """For the result; JSON."""
+        """Facts for the result; JSON."""
         return {}

@@ -44,7 +44,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which row has how many bits: uint8 [k]."""
+    """Number of bits of each row: uint8 [k]."""
 
     widths: Array
 
@@ -60,22 +60,22 @@ class Layout:
         return tuple(found)
 
     def nbytes(self, width: int) -> int:
-        """Of a message of rows of ``width`` values."""
+        """Bytes of a message of rows of ``width`` values."""
         return self.first_code + sum(len(group.rows) * row_bytes(width, group.bits) for group in self.groups)
 
     @property
     def first_code(self) -> int:
-        """Bytes in front of the codes."""
+        """Number of bytes before the codes."""
         return PARAMETER_BYTES * len(self.widths)
 
 
 def row_bytes(width: int, bits: int) -> int:
-    """Of the codes of one row."""
+    """Bytes of one row's codes."""
     return (width * bits + 7) // 8
 
 
 def message_key(seed: int, epoch: int, stream: int, sender: int, receiver: int) -> int:
-    """What the noise of one message depends on: rows that go to several ranks are rounded anew for each."""
+    """The key of one message's noise: rows that go to several ranks are rounded anew for each."""
     return int(np.random.SeedSequence([seed, epoch, stream, sender, receiver, 2]).generate_state(1, np.uint64)[0])
 
 
@@ -88,7 +88,8 @@ def noise(key: int, rows: Array, width: int) -> Array:
 
 
 def parameters(rows: Array, bits: int) -> Array:
-    """Z and S of rows [k, F], float32: bfloat16 [k, 2], as uint16. Raises: ValueError for what cannot be sent."""
+    """Z and S of rows [k, F], float32: bfloat16 [k, 2], as uint16. Raises: ValueError for values that cannot be
+    sent."""
     if not rows.shape[1]:
         return np.zeros((len(rows), 2), np.uint16)
     low, high = rows.min(1), rows.max(1)
@@ -120,14 +121,14 @@ def packed(values: Array, bits: int) -> Array:
 
 
 def unpacked(packed_codes: Array, bits: int, width: int) -> Array:
-    """uint8 [k, width] of what ``packed`` made."""
+    """The codes, uint8 [k, width], that ``packed`` has packed."""
     shifts = (np.arange(8 // bits) * bits).astype(np.uint8)
     values = (packed_codes[:, :, None] >> shifts) & np.uint8((1 << bits) - 1)
     return np.asarray(values.reshape(len(packed_codes), -1)[:, :width])
 
 
 def message(rows: Array, layout: Layout, key: int) -> Array:
-    """uint8, of rows float32 [k, F]. Raises: ValueError for what cannot be sent."""
+    """The message, uint8, of rows float32 [k, F]. Raises: ValueError for values that cannot be sent."""
     out = np.zeros(layout.nbytes(rows.shape[1]), np.uint8)
     ZS, at = out[: layout.first_code].view("<u2").reshape(-1, 2), layout.first_code
     for bits, index, first in layout.groups:
@@ -140,7 +141,7 @@ def message(rows: Array, layout: Layout, key: int) -> Array:
 
 
 def rows_of(message: Array, layout: Layout, width: int) -> Array:
-    """float32 [k, width] of a message."""
+    """The rows, float32 [k, width], in a message."""
     out = np.empty((len(layout.widths), width), np.float32)
     ZS, at = ops.from_bfloat16(message[: layout.first_code].view("<u2")).reshape(-1, 2), layout.first_code
     for bits, index, first in layout.groups:

@@ -33,7 +33,7 @@ class Smoothing:
         self._count: dict[Stream, int] = {}
 
     def __call__(self, stream: Stream, rows: Tensor) -> Tensor:
-        """What is used in place of rows that have just come; to be read before the next call."""
+        """The rows to use in place of newly arrived ones. Valid until the next call."""
         if stream.way not in self._ways:
             return rows
         average = self._average.setdefault(stream, torch.zeros_like(rows))

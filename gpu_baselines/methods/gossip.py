@@ -99,7 +99,7 @@ class GossipGCN:
         return NONE
 
     def _average(self, partner: int) -> None:
-        """Both add in one order of ranks, so that they get equal bits."""
+        """Averages with a partner. Both add in the same order of ranks, so that they get equal bits."""
         group, mine = self._run.group, self._worker.gradient
         nothing, theirs = mine.new_empty(0), torch.empty_like(mine)
         sends, recvs = [nothing] * group.size, [nothing] * group.size

@@ -30,7 +30,7 @@ class Sancus(Cagnet):
 
 
 class Skipping(Broadcasts):
-    """In a grid without replicas."""
+    """Broadcasts that ranks may skip, in a grid without replicas."""
 
     def __init__(self, grid: Grid, sizes: list[int], clock: Clock, device: torch.device, asked: Baseline):
         """sizes: rows of each block. asked: fresh and every, or skip and max_skips."""
@@ -74,7 +74,7 @@ class Skipping(Broadcasts):
             self._skips[layer], self._epochs[layer] = state[f"sancus.{layer}.skips"].tolist()
 
     def facts(self) -> dict[str, object]:
-        """Of all ranks. Collective."""
+        """Facts of all ranks. Collective."""
         told = self.grid.column.share([self._given, self._saved])
         given, saved = (sum(one[i] for one in told) for i in (0, 1))
         found: dict[str, object] = {"broadcasts": given, "broadcasts_skipped": saved}
@@ -91,7 +91,7 @@ class Skipping(Broadcasts):
         return f"it skips after epoch {asked.fresh + 1}: train for longer, or lower baseline.fresh = {asked.fresh}"
 
     def _who_goes(self, layer: int, rows: Tensor) -> list[bool]:
-        """Of all ranks: whether they broadcast their rows of this layer."""
+        """Whether each rank broadcasts its rows of this layer."""
         if not self._asked.skip:
             return [self._recorded(layer, rows, self._scheduled(layer))] * self.grid.num_blocks
         flags = torch.zeros(self.grid.num_blocks, dtype=torch.int32, device=self._device)
@@ -112,7 +112,7 @@ class Skipping(Broadcasts):
         return not change <= asked.skip * norm or (change > 0 and self._skips[layer] >= asked.max_skips)
 
     def _recorded(self, layer: int, rows: Tensor, goes: bool) -> bool:
-        """``goes``, of our rows; remembers them if so."""
+        """Records whether our rows are broadcast, and keeps them if so; returns ``goes``."""
         self._epochs[layer] = self._epochs.get(layer, 0) + 1
         if goes:
             self._sent[layer], self._skips[layer] = rows.clone(), 0
