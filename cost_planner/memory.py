@@ -1,8 +1,8 @@
 """Predicts a run's peak memory before it starts: bytes by role and by kind. Pure.
 
-Everything that grows with the graph is computed from the shards' manifest and from the model's program. What does not
-(an interpreter with its libraries) was measured once, with Python 3.11 and numpy 2 on Linux;
-``python -m benchmarks measure memory`` compares.
+Memory that grows with the graph is computed from the shards' manifest and the model's program. The rest (an interpreter
+with its libraries) was measured once, with Python 3.11 and numpy 2 on Linux; ``python -m benchmarks measure memory``
+compares.
 
 A graph server maps its shard's files and holds three things per vertex: layer 0's aggregate, the published slots (rows
 of inner vertices and ghosts), and the slots of its intervals between two steps. Those are counted by walking the

@@ -1,24 +1,23 @@
 """The decisions of a run's coordinator: who has joined, each epoch's totals, when to stop. Pure: time is an argument.
 
 Rules:
-1. Servers say hello; once all have, everybody learns where everybody listens; once all are ready, training starts.
+1. Servers say hello. Once all have, each learns all addresses; once all are ready, training starts.
 2. An epoch's loss is the sum of its intervals' shares in the order of their numbers, whoever reported first.
 3. An evaluation is judged when every graph server has counted. ``siafu.stopping`` says which is the best; without
    validation vertices, it is the last.
-4. Training stops after the last epoch, at the target accuracy, or when patience ends (``siafu.stopping``).
-   The final weights are those of the epoch that the decision is about, however far the servers have got
-   meanwhile. The training state is kept as it was before the decision: a run that goes on judges it once
-   more, by the settings that it is given then.
-5. It also stops at the evaluation after which the next one, a step of the same length later, would come beyond
-   a limit (``run_coordinator.meter``). If the limit comes first, the run breaks off: the final weights are then
-   the latest whole version. Where nobody is ready or answers, they are the best that came, or those that
+4. Training stops after the last epoch, at the target accuracy, or when patience ends (``siafu.stopping``). The final
+   weights are those of the epoch that the decision is about, even if servers are ahead by then. The training state is
+   kept as it was before the decision: a resumed run judges that evaluation again, by its new settings.
+5. Training also stops at an evaluation if the next one, a step of the same length later, would pass a limit
+   (``run_coordinator.meter``). If the limit comes first, the run breaks off: the final weights are then the latest
+   complete version. If no parameter server is ready or answers, they are the best weights that arrived, or those that
    training began with (``fall_back``).
-6. A run goes on from a ``TrainingState``: the parameter servers get it before training starts, epochs and
-   evaluations that were in stay in, what was spent stays spent. A state counts once every epoch before it
-   is in (its losses are part of it).
-7. A step that parameter servers leave out (``run.on_nan``) is recorded once, whoever tells of it, and counted.
-8. A loss that is no number ends the run. The parameter server that was sent such a gradient knows more of it: its word
-   is waited for, ``LAST_WORD_S`` at most, and nothing else is taken meanwhile.
+6. A run continues from a ``TrainingState``: the parameter servers get it before training starts. Earlier epochs and
+   evaluations stay recorded, and earlier cost stays spent. A state counts once every epoch before it is reported: their
+   losses are part of it.
+7. A step that parameter servers skip (``run.on_nan``) is recorded and counted once, whichever server reports it.
+8. A loss that is no number ends the run. The parameter server that got such a gradient knows more: its message is
+   awaited for ``LAST_WORD_S`` at most, and no other message is handled meanwhile.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ Epochs are read from metrics.jsonl, which every run writes as it goes: on this m
 baseline, trials in processes of their own.
 
 Rules:
-1. Epochs are told in order, each once: epochs that a restart runs again are not told again.
-2. An epoch whose weights are evaluated is told when its scores are known, or those of a later one.
-3. What the function returns is ignored, as in Keras and Lightning. An exception in it ends the run, whose state is
-   saved, and reaches the caller as it was raised. After it the function is not called again.
+1. Epochs are reported in order, each once: epochs that a restart repeats are not reported again.
+2. An epoch whose weights are evaluated is reported when its scores, or those of a later epoch, are known.
+3. The function's return value is ignored, as in Keras and Lightning. An exception in it ends the run: the state is
+   saved, and the caller gets the exception unchanged. After it the function is not called again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Results and cost of a run's epochs: the coordinator's part of a ``TrainingState``. Pure.
 
-A checkpoint carries it as JSON, and a run that goes on begins with it: epochs and evaluations that were in
-stay in, what was spent stays spent.
+A checkpoint holds it as JSON, and a resumed run begins with it: earlier epochs and evaluations stay recorded, and
+earlier cost stays spent.
 """
 
 from __future__ import annotations

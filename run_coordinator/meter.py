@@ -1,15 +1,15 @@
 """Counts what a run has cost so far, and tells when it reaches a limit. Pure: the time is an argument.
 
-1. What is reported as billed lags: an invocation is billed when it ends, and a worker may pull tasks for 15 minutes. So
-   environment time is also counted here, from what graph servers say of themselves with every heartbeat: whoever was
-   alive at the last report, or was invoked since, is taken to have run for all of the time between the two.
-2. Of the two, what was billed and what was counted, the larger is the cost: a run may cost less than is said, not more.
-   Once a server has said its last word, what was billed to it is all: unless it has given up ("cut") what still ran.
-   What the attempts before this one have cost is known, and comes on top of either.
-3. A limit is reached when what it takes to wind down (``WIND_DOWN_S``) would exceed it, with servers at on-demand
-   prices: what spot saves is an average, and a limit holds on any day. What nobody here can stop is a function that
-   hangs: Lambda bills it until ``lambda.timeout_s``.
-4. A run's clock starts with its roles. Preparing a graph costs no money, and is kept for the next run.
+1. Reported bills lag: an invocation is billed when it ends, and a worker may pull tasks for 15 minutes. So environment
+   time is also counted here, from the reports in graph servers' heartbeats. An environment that was alive at the last
+   report, or was invoked since, counts as running for the whole time between reports.
+2. The cost is the larger of billed and counted time: a run may cost less than reported, never more. After a server's
+   last report, its bill is complete, unless it gave up ("cut") environments that still ran. The known cost of earlier
+   attempts is added.
+3. A limit is reached when winding down (``WIND_DOWN_S``) would exceed it, with servers at on-demand prices: savings of
+   spot are an average, and a limit must hold on any day. A function that hangs cannot be stopped from here: Lambda
+   bills it until ``lambda.timeout_s``.
+4. A run's clock starts with its roles. Preparing a graph costs no money, and the next run can use it.
 """
 
 from __future__ import annotations

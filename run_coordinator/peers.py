@@ -1,7 +1,7 @@
 """A Python environment with DGL and PyG, to compare with: made once and kept below ~/.cache/siafu.
 
-They cannot share siafu's: DGL 2.1.0 has no binaries for the torch that the others need, and imports beside it only with
-a stand-in for one of its modules (``benchmarks/measure/peer_process.py``).
+DGL and PyG cannot share siafu's environment: DGL 2.1.0 has no binaries for the torch that the others need, and imports
+beside it only with a stand-in for one of its modules (``benchmarks/measure/peer_process.py``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Python environments for packages that need other versions than siafu's, below ~/.cache/siafu.
 
-Each is named after its pins, made by one process at a time, and counts only once its marker, written last, is there: an
-installation that was killed is not taken for a whole one.
+Each environment is named after its pins, and one process at a time makes it. It counts only once its marker, written
+last, exists: a killed installation is never used.
 """
 
 from __future__ import annotations

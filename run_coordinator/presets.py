@@ -1,9 +1,9 @@
 """Named settings. ``paper``: the hyper-parameters that a model's own paper, or its authors' code, published for a
 graph.
 
-To add one: a line in ``PAPER``, with where it stands and in what our run differs from theirs. Only
-what was published is set: how far steps overlap, where they run and the seed stay the user's, and so
-does every flag that is given besides.
+To add a preset: add a line to ``PAPER``, with its source and the differences of our run from the paper's. A preset sets
+only published values. How far steps overlap, where they run and the seed stay the user's, and explicit flags override
+the preset.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 it.
 
 Rules:
-1. A *trial* is a run in a directory of its own, named after what tells it from the others. It is finished when its
-   result is there and no limit stopped it; or when it diverged, where that is an answer (a search, a contest).
-2. The same call goes on: finished trials are taken as they are, others begin anew. So the directory's name follows from
-   what is asked, and ``plan.json`` in it says what that was; other settings are refused there.
-3. ``run.budget_usd`` and ``run.max_seconds`` are limits of all trials together; the one that they stop is not finished.
-4. Trials come one after the other, in this process; with ``jobs`` > 1 side by side, each a ``siafu train`` of its own.
-   What one that ends without a result wrote to stderr stays in ``.NAME.stderr``.
+1. A *trial* is a run in a directory of its own, named after its differences from the other trials. It is finished when
+   it has a result and no limit stopped it, or when it diverged and divergence is an answer (a search, a contest).
+2. The same call continues: finished trials are kept, others begin anew. So the directory's name follows from the
+   settings, and ``plan.json`` in it records them; another call's settings are refused there.
+3. ``run.budget_usd`` and ``run.max_seconds`` limit all trials together. The trial that a limit stops is not finished.
+4. Trials run one after the other in this process; with ``jobs`` > 1 side by side, each as a ``siafu train`` of its own.
+   If one ends without a result, its stderr stays in ``.NAME.stderr``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``siafu search`` and ``siafu.search``: train with each setting of a space, and rank them by validation score.
 
-The test score is shown and never chosen by. Points are trials of ``run_coordinator.repeat``, whose
-rules hold: interrupted, the same call goes on; ``--max-time`` and ``--budget`` are of the whole
-search; a point that diverges is last.
+The test score is shown, and never used to choose. Points are trials of ``run_coordinator.repeat``, and follow its
+rules: after an interruption the same call continues. ``--max-time`` and ``--budget`` limit the whole search. A point
+that diverges ranks last.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads from a server's trace when each task waited and ran (``siafu train --trace``). Pure.
 
-The events of a task, in order: start (it may run), begin (a thread has taken it up), answered (a worker's result is in,
-which took it ``compute_s``), done (so is all that it leads to). A tensor task works for the last of its seconds before
-its answer: until then it waits or is on its way.
+The events of a task, in order: start (it may run), begin (a thread has taken it), answered (a worker's result is in,
+which took it ``compute_s``), done (with all that follows from it). A tensor task works during the last seconds before
+its answer; before that it waits or travels.
 """
 
 from __future__ import annotations

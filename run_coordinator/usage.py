@@ -1,7 +1,7 @@
 """Adds up what graph servers have used since the run began, attempts before a restart included. Pure.
 
-``totals`` are for the metrics and the result: what came with reports of epochs, and last words. What servers say in
-between is for the bill (``run_coordinator.meter``), the progress line, and the question whether anything gets done.
+``totals`` serve the metrics and the result: they come with reports of epochs, and with final reports. Reports in
+between serve the bill (``run_coordinator.meter``), the progress line, and the check that work goes on.
 """
 
 from __future__ import annotations

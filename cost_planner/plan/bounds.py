@@ -1,13 +1,13 @@
 """Lower bounds of an epoch's time: what each resource alone needs for its work. Pure. A bound takes microseconds and
 a simulation seconds, so thousands of settings are compared by bounds before a few are simulated.
 
-1. A resource's floor is its work of all steps over its rate. Where steps overlap (pipe, async) the epoch takes at least
-   the longest of the floors; where they do not (no-pipe) about the sum of every step's longest: what a slower peer
-   still sends or an evaluation does may overlap a little.
-2. No epoch is shorter than one interval's way through its steps.
-3. A machine's memory is a resource: no epoch is shorter than the bytes that its steps move divided by the bandwidth,
-   however many cores there are.
-4. Evaluation adds its share: its steps over the epochs between two of them.
+1. A resource's floor is its work of all steps over its rate. If steps overlap (pipe, async), the epoch takes at least
+   the longest floor. If not (no-pipe), it takes about the sum of every step's longest: a slower peer's sends, or an
+   evaluation, may overlap a little.
+2. No epoch is shorter than the path of one interval through its steps.
+3. A machine's memory is a resource: no epoch is shorter than the bytes that its steps move over the bandwidth, however
+   many cores there are.
+4. Evaluation adds its share: its steps over the epochs between two evaluations.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Measures this machine: short real runs of different shapes, and the constants that explain them best.
 
-1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of
-   a run on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).
-2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS). Runs
+1. A run's processor seconds, by thread and role, are linear in ``Speeds``. So a column of the equations is the work of
+   a run on a machine that is slow in one respect alone (1 ns, or 1 s, for its unit; 0 for all others).
+2. For each kind of thread, the non-negative constants with the least relative errors are taken (scipy's NNLS). Runs
    with throttled environments (``lambda.cpu_share = real``) are left out here: their caches cool while they sleep, so
-   that all but products takes more of a processor's time.
-3. Products, copies, gathers from a core's own cache and the memory's bandwidth are measured by themselves
-   (``machine_rates``): whole runs hardly tell what an operation or a copy costs from what a value does, and the fit
-   alone has found more operations per second than the core has. No run here has words. What it costs more to gather
-   from a larger table is fitted: it depends on the order of real graphs.
-4. Wall times are not used, but for what costs no processor's time: a hop from one process to another, waking a thread,
-   how much of a shared processor there is for the run, and how fast throttled environments are. Of some values those
-   are taken with which the simulator is closest to the same runs.
-5. A fit that explains the runs badly is refused: the machine was busy, and plans would be wrong.
+   everything but products takes more processor time.
+3. Products, copies, gathers from a core's own cache and the memory's bandwidth are measured separately
+   (``machine_rates``). Whole runs hardly separate the cost of an operation or a copy from that of a value: the fit
+   alone has found more operations per second than the core has. No run here has words. The extra cost of gathering from
+   a larger table is fitted: it depends on the order of real graphs.
+4. Wall times are used only for constants without processor time: a hop from one process to another, waking a thread,
+   the run's share of a shared processor, and the speed of throttled environments. Of several values, those are taken
+   with which the simulator is closest to the same runs.
+5. A poor fit is refused: the machine was busy, and plans would be wrong.
 
-The runs are of five synthetic graphs; most have as few intervals as ``run_coordinator.intervals`` chooses. They say
+The runs use five synthetic graphs; most have as few intervals as ``run_coordinator.intervals`` chooses. They measure
 nothing of networks.
 """
 

@@ -1,6 +1,7 @@
 """A measured machine: the constants of the model behind ``siafu plan``, and the model's error with them.
 
-Kept as JSON in the user's cache, one file per machine; without one, what was measured on the developers' machine.
+A calibration is a JSON file in the user's cache, one per machine; without one, the measurements of the developers'
+machine count.
 """
 
 from __future__ import annotations

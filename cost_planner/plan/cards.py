@@ -3,12 +3,12 @@ but for reading ``cards.csv``. One card has been measured: on an H200, epochs of
 a quarter of Reddit's shape, vanilla) took 0.65 and 0.72 of what is predicted here (docs/measured/gpu.md). An option
 with a card is taken to be off by ``CARD_ERROR``, whatever was calibrated.
 
-1. Sums over edges read a row of another vertex for each edge, and are bound by the card's memory: no cache is counted.
-   Products take the longer of their arithmetic and their operands' way through that memory.
+1. Sums over edges read a row of another vertex for each edge, and are limited by the card's memory: no cache is
+   counted. Products take the longer of their arithmetic and the transfer of their operands through that memory.
 2. Kernels get ``OF_PEAK`` of either figure, and of the links between cards.
 3. Arrays go from the host's ordinary memory to the card, and back, at ``OF_PEAK`` of PCIe's rate and no faster
    than a core of the host copies them.
-4. Whatever the host orders takes ``ORDER_S`` of the card: Python, the launch, waiting for the result.
+4. Every operation that the host starts takes ``ORDER_S`` of the card: Python, the launch, waiting for the result.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Speeds of EC2 machines relative to the calibrated one: number and speed of cores, memory, network. Pure but for
 reading ``cores.csv`` and ``chips.csv``.
 
-1. A vCPU is a core on Graviton and on AMD from the seventh generation on; of Intel's and of older ones of AMD (machines
-   with GPUs have them) two are one core. Threads are cores.
-2. Speeds of cores are assumptions: the newest generation of every maker is taken for the calibrated core,
-   older ones are slower by what AWS announced of each generation ("up to"). A family that is not in the
-   table counts as the calibrated core. A Lambda's vCPU is a row too, by its architecture.
-3. ``chips.csv`` has what is published of the processors: peak flop/s of a core, bandwidth of a socket's memory, and
-   the last-level cache. Products run no faster than the peak, whatever rule 2 says. A machine has the share of the
-   socket's bandwidth that it has of its vCPUs: other machines use the rest. What is not published limits nothing.
-4. A link has its burst for ``BURST_S`` and its baseline for ever: over a run of known bytes it has the rate between the
-   two that such a bucket gives. A TCP connection has ``FLOW_GBPS`` at most, outside a placement group.
+1. A vCPU is a core on Graviton, and on AMD from the seventh generation on. On Intel and older AMD (machines with GPUs
+   have them), two vCPUs are one core. There are as many threads as cores.
+2. Speeds of cores are assumptions. The newest generation of every maker counts as the calibrated core; older ones are
+   slower by AWS's announcements of each generation ("up to"). A family that is not in the table counts as the
+   calibrated core. A Lambda's vCPU is a row too, by its architecture.
+3. ``chips.csv`` has published figures of the processors: peak flop/s of a core, bandwidth of a socket's memory, and the
+   last-level cache. Products run no faster than the peak, whatever rule 2 says. A machine has the same share of the
+   socket's bandwidth as of its vCPUs: other machines use the rest. An unpublished figure limits nothing.
+4. A link has its burst for ``BURST_S`` and then its baseline: over a run of known bytes it has the mean rate that such
+   a bucket gives. A TCP connection has ``FLOW_GBPS`` at most, outside a placement group.
 """
 
 from __future__ import annotations

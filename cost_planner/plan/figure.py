@@ -1,7 +1,7 @@
 """A plan as a figure: time and money of the options, with the Pareto front joined and numbered.
 
-A line of equal value goes through the best option: time x dollars is the same along it, so what lies below it would
-have more value. Limits that the user set are lines too.
+A line of equal value goes through the best option: time x dollars is constant along it, so a point below it would have
+more value. Limits that the user set are lines too.
 """
 
 from __future__ import annotations

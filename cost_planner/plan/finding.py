@@ -1,6 +1,6 @@
 """The conclusion of a plan in words: CPUs alone, Lambdas beside them, or a GPU.
 
-Two options are even where the ratio of their values is within the error of the less certain one: value goes with the
+Two options are even if the ratio of their values is within the error of the less certain one. Value goes with the
 square of time, as dollars go with time too.
 """
 

@@ -2,12 +2,12 @@
 parts.
 
 1. Edges are as gathered: an undirected one counts twice.
-2. Shards of several parts say how many edges cross, and how many distinct remote ends (ghosts) those have. In other
-   numbers of parts P the share that crosses goes with log P, and ghosts are fewer than random ends would be by the same
-   factor. MEASURED (``python -m benchmarks.acceptance.ghosts``): eleven graphs, METIS, ghosts of 2, 8 and 16 parts from
-   those of 4: half within 15%, the worst 1.7 times off.
-3. Of a graph that nobody has cut, ``cut (1 - 1/P)`` of the edges are taken to cross, and ghosts are ``SHARED`` times
-   fewer than random ends: the geometric mean of those graphs, of 1.06 to 3.1.
+2. Shards of several parts show how many edges cross, and how many distinct remote ends (ghosts) these have. For other
+   numbers of parts P, the share that crosses goes with log P, and ghosts are fewer than random ends by the same factor.
+   MEASURED (``python -m benchmarks.acceptance.ghosts``): eleven graphs, METIS, ghosts of 2, 8 and 16 parts from those
+   of 4: half within 15%, the worst 1.7 times off.
+3. For a graph that nobody has partitioned, ``cut (1 - 1/P)`` of the edges are assumed to cross, and ghosts to be
+   ``SHARED`` times fewer than random ends: the geometric mean of those graphs, of 1.06 to 3.1.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Time that interruptions of spot machines add to a run (``cloud.spot``). Pure.
 
-1. AWS's Spot Advisor publishes, of each type, the share of machines that were taken back in a month, as a band. A plan
+1. For each type, AWS's Spot Advisor publishes the share of machines that were taken back in a month, as a band. A plan
    takes the band's upper end (``spot_interrupted_pct`` of prices.csv) as the monthly rate of one machine, so a run's
    interruptions grow with its machines and its time. A type without a figure counts as never taken back, and a plan
    names it (``unknown``).
 2. An interruption ends the run (docs/recovery.md), and ``siafu resume`` continues from the newest checkpoint. It costs
    half the time between checkpoints, or half of the training without any; a new machine's boot; and the start of a run.
-3. All machines of the run are billed for that time: they stand and wait. Not counted: the time until somebody resumes,
-   what siafu installs on the new machine, and interruptions of the added time.
+3. All machines of the run are billed while they wait. Not counted: the time until somebody resumes, installing siafu on
+   the new machine, and interruptions of the added time.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Tells whether Lambdas pay on one cluster, and at which width, price or limit of cores they would.
 
-1. The cluster is that of the best option of CPUs alone. On it both backends run in pipe mode, each as is best for it.
+1. The cluster is that of the best option of CPUs alone. On it both backends run in pipe mode, each with its best
+   settings.
 2. Width: a product's arithmetic grows with the square of the hidden width, the rows that travel to Lambdas only with
    the width itself. So the wider a model is, the more Lambdas gain: on servers with F flop/s and links of B bytes/s
    from about 8 F / 6 B columns on. Both are simulated with every one of ``WIDTHS`` that the cluster holds.
-3. Price: a bill is linear in what Lambda charges.
+3. Price: a bill is linear in Lambda's prices.
 4. Length: of all simulated options, the best with Lambdas and the best of CPUs alone are compared in runs of other
    numbers of epochs, too. Their epochs are not simulated again: a run takes its setup, its first epoch, and as many
-   more as it needs. EC2 bills 60 s at least, Lambda has no minimum.
+   more as it needs. EC2 bills at least 60 s, Lambda has no minimum.
 """
 
 from __future__ import annotations

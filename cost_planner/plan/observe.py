@@ -1,6 +1,7 @@
 """Observes a real run on this machine: wall time of its epochs, and processor time by kind of process and thread.
 
-Read from /proc at the ends of two epochs, so that starting, loading and the first epochs are not in it. Linux alone.
+Seconds are read from /proc at the ends of two epochs, so they exclude starting, loading and the first epochs. Linux
+only.
 """
 
 from __future__ import annotations

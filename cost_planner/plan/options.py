@@ -1,14 +1,15 @@
 """The options of a plan: backend x instance type x servers x mode x Lambdas, each with a lower bound of its epoch.
 
-1. What does not fit is dropped, and counted by reason: memory of a graph server (``cost_planner.memory``, nine tenths
-   of the machine's), of its GPU (``card_memory``), of a parameter server, of an environment. Of a graph that nobody has
-   cut, an option stays if it fits with ``LOW_CUT``, and says so (``needs_low_cut``): the cut is assumed.
+1. Options that do not fit are dropped, and counted by reason: memory of a graph server (``cost_planner.memory``, nine
+   tenths of the machine's), of its GPU (``card_memory``), of a parameter server, of an environment. For a graph that
+   nobody has partitioned the cut is assumed: an option stays if it fits with ``LOW_CUT``, and says so
+   (``needs_low_cut``).
 2. A server has as many intervals as ``cost_planner.plan.fitted`` says.
-3. Environments of a server: as many as take no longer than the slowest of the rest, half, and twice as many; within the
-   account's concurrency.
-4. There are as many parameter servers as are needed for them not to be what is slowest.
-5. Machines with one GPU are looked at with the backend gpu, those without for the others. The baseline vanilla takes
-   all GPUs of one machine, which is all that it rents.
+3. Three numbers of environments per server are tried, within the account's concurrency: as many as take no longer than
+   the slowest other resource, half, and twice as many.
+4. There are so many parameter servers that they are not the slowest resource.
+5. Machines with one GPU are tried with the backend gpu, those without a GPU with the others. The baseline vanilla takes
+   all GPUs of one machine, the only machine that it rents.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Counts the work of link prediction (``siafu.models.link_prediction``): the pairs of a lane, and what their
 ApplyEdge does beside its products. Pure.
 
-1. Training scores its edges and, of the pool of false pairs, one in ``negatives``: each where either end lies. An
-   evaluation scores all that are held out, each at one end.
-2. A server draws an epoch's false pairs by a hash of each in the pool, numbers the rows of the other ends of those that
-   are scored, and copies each once (``graph_server.operators.pairs``).
-3. Pairs' rows are read where they lie (``siafu.kernels.pairs``): as a gather's are, for each inner product and each sum
-   of gradients. The MLP makes arrays of all pairs' values.
+1. Training scores its edges and one in ``negatives`` pairs of the pool of false pairs, each at both ends. An evaluation
+   scores all held-out pairs, each at one end.
+2. A server draws an epoch's false pairs by a hash of each pair in the pool, numbers the rows of the scored pairs' other
+   ends, and copies each once (``graph_server.operators.pairs``).
+3. Pairs' rows are read in place (``siafu.kernels.pairs``), as in a gather, for each inner product and each sum of
+   gradients. The MLP makes arrays of all pairs' values.
 4. A graph thread ranks the held-out pairs that it has scored, and the coordinator judges all of them
    (``siafu.ranking``).
 
-What is done for a pair, whatever its width, is counted in the time of an attention score (``Speeds.score_ns``): both
-are a few operations in a core's vectors.
+The work for a pair that does not depend on its width is counted in the time of an attention score
+(``Speeds.score_ns``): both are a few operations in a core's vectors.
 """
 
 from __future__ import annotations

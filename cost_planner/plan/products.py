@@ -1,9 +1,9 @@
 """Counts the products in a model's tensor steps: each step runs once on one row and once on two, with products that
 are counted instead of computed. Pure.
 
-So a step has what its model really computes: a backward step has the gradients of its weights and of the rows that
-somebody wants, and its forward again only where the model does not keep what it needs. Products of weights alone do not
-grow with the rows, and are not counted.
+So a step counts what its model really computes: a backward step has the gradients of its weights and of the needed
+rows, and its forward again only if the model does not keep what it needs. Products of weights alone do not grow with
+the rows, and are not counted.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """Ranks the options: compares thousands by their lower bound, and simulates the promising ones.
 
-1. Until it is simulated, an option's epoch is its floor (``cost_planner.plan.bounds``) times the median of simulated
-   ones of its kind (backend, mode, staleness) over theirs; 1 where none is yet, so that every kind gets its chance.
-2. In rounds the best of every kind, the answers to the user's limits, some of the Pareto front of time and dollars, and
-   the best by value are simulated, until they all are, or ``BUDGET`` is used up. What is shown was simulated. Options
-   that need a lower cut than the assumed one come last, and few of them are simulated: the best by value. Those with
-   more value than the best of the others are shown.
-3. Only the first epochs are: the others take what the last of them did. Evaluations that are not of every epoch are
-   none in the simulation and lengthen epochs by their share of the floor. Interruptions of spot machines
-   (``cost_planner.plan.interruptions``) are counted of simulated options alone.
-4. Error of a time: that of the calibration, of the assumed speed of cores (``cost_planner.plan.cores``) and of GPUs
-   (``cost_planner.plan.cards``), and among seeds, as independent ones add up.
+1. Until an option is simulated, its epoch is estimated as its floor (``cost_planner.plan.bounds``) times a factor: the
+   median ratio of simulated epochs to floors for its kind (backend, mode, staleness). Without a simulated one the
+   factor is 1, so that every kind gets its chance.
+2. In rounds, these options are simulated until all are, or ``BUDGET`` is used up: the best of every kind, the answers
+   to the user's limits, some of the Pareto front of time and dollars, and the best by value. Only simulated options are
+   shown. Options that need a lower cut than the assumed one come last, and only the best of them by value is simulated.
+   They are shown if they have more value than the best of the others.
+3. Only the first epochs are simulated: the others take as long as the last of them. Evaluations that are not in every
+   epoch are left out of the simulation, and lengthen epochs by their share of the floor. Interruptions of spot machines
+   (``cost_planner.plan.interruptions``) are counted for simulated options alone.
+4. The error of a time combines those of the calibration, of the assumed speed of cores (``cost_planner.plan.cores``)
+   and of GPUs (``cost_planner.plan.cards``), and the spread among seeds, as independent errors add up.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The baseline vanilla (``siafu baseline vanilla``) on one machine's GPUs, as a run for the simulator: each card is a
 server with one interval and one thread, which waits for the others wherever rows are exchanged.
 
-1. Everything lies on the cards: nothing is copied from and to the host in an epoch. Steps are those of siafu's
-   own program, with the time that a card takes (``cost_planner.plan.cards``); a backward step computes its
-   forward again, which autograd would not.
-2. Halo rows go over the machine's own links between cards, and do not hide behind sums of inner edges, which they may.
+1. Everything is on the cards: an epoch copies nothing from or to the host. Steps are those of siafu's own program, with
+   a card's times (``cost_planner.plan.cards``); a backward step computes its forward again, which autograd would not.
+2. Halo rows use the machine's own links between cards. They are not hidden behind sums of inner edges, though they may
+   be in real runs.
 3. Attention reads a row for every edge, forward and backward, as sums do (``gpu_baselines.kernels.attention``).
 4. Gradients are summed over a ring of all cards once in an epoch. There is no parameter server.
 """

@@ -1,7 +1,7 @@
 """matplotlib figures as SVG that follows the colours of the page it stands in: light, dark, or print.
 
-Figures are drawn in the colours of the light page. Each of these is then replaced by a CSS variable, which the page (or
-the file itself, where a figure is one) sets for both. Text stays text. Equal figures give equal bytes.
+Figures are drawn in the colours of the light page. Each colour is then replaced by a CSS variable, which the page (or
+the file itself, for a single figure) sets for light and dark. Text stays text. Equal figures give equal bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The numbers behind a report's figures, from the records of one run. Pure.
 
-What a record does not have gives nothing: runs of older versions and baselines lack some of it.
+Values that a record lacks are left out: runs of older versions and baselines lack some.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Runs the contenders: each once for each seed, on one graph, to one target.
 
 Rules, besides those of ``run_coordinator.repeat``, whose trials these are:
-1. Seed by seed, and for each seed one contender after the other: what changes on the machine meanwhile changes for all.
+1. Runs go seed by seed, and for each seed one contender after the other: a change on the machine affects all
+   contenders.
 2. A run ends when its validation score reaches ``train.target_acc``; without one, all its epochs are trained.
-3. One that fails is told in its row. What it cannot be asked for (no torch, no GPU, no such model) is tried once, what
-   diverged never again, and all else by the next call.
-4. Asked to, each is given a cluster and a learning rate of its own first (``tuning``).
-5. ``contenders.json`` in the directory says which runs are whose, ``tuned.json`` what was found for them: it can be
-   judged again, with other prices.
+3. A failed run is shown in its contender's row. What cannot run here (no torch, no GPU, no such model) is tried once,
+   what diverged is never repeated, and every other failure is retried by the next call.
+4. On request, each contender first gets a cluster and a learning rate of its own (``tuning``).
+5. ``contenders.json`` in the directory records which runs belong to which contender, ``tuned.json`` their tuned
+   settings: the runs can be judged again, with other prices.
 """
 
 from __future__ import annotations

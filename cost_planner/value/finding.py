@@ -3,14 +3,13 @@
 1. A claim about two contenders is the ratio of their values over the seeds that both have, with its interval
    (``cost_planner.value.pairs``). They differ where the interval does not contain 1. Too few seeds allow no claim.
    Of Lambdas beside CPU servers alone, the ratio of their times to the target stands beside it.
-2. A contender is worth most if it is told apart from every other one. Where the best of several Lambdas stands beside
+2. A contender has the highest value if it differs from every other one. If the best of several Lambdas is compared with
    the best of several CPU servers, the interval is widened for that choice.
-3. *Break-even*: the time in which a contender, priced as it is, would be worth as much as another. Lambdas cost in
-   proportion to time; so do servers, 60 s at least.
-4. *When Lambdas win*: the price below which they win in the time that they took here; none where their servers alone
-   cost too much. And the price below which they could win at best: if they did all tensor tasks without any waiting,
-   servers would have (1 - share) of their training left. That is given only for runs longer than the 60 s that EC2
-   bills at least.
+3. *Break-even*: the time in which a contender, at its own prices, would have another's value. Lambdas cost in
+   proportion to time; so do servers, but at least 60 s.
+4. *When Lambdas win*: the price below which they win in their time here; none if their servers alone cost too much. And
+   the price below which they could win at best: if they did all tensor tasks without any waiting, servers would have (1
+   - share) of their training left. The latter is given only for runs longer than the 60 s that EC2 bills at least.
 
 Pure: rows of ``cost_planner.value.judge`` in, sentences out.
 """

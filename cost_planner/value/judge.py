@@ -1,15 +1,15 @@
 """Judges finished runs: the time of each to the same score, its cost, and its value beside the others.
 
 1. *Time to the target* runs from the start of the roles, as in ``siafu plan``, to the first epoch whose evaluation
-   reaches the target on the split that is asked for: start-up, which is shown apart, and training. Where a run does not
-   say its start-up, nobody's is counted.
-2. *Money* is what was spent until then (``siafu.pricing.cost``): Lambda's requests and GB-seconds, servers by the
-   second, 60 s at least. A run on this machine is charged as if its roles had been the machines that it stands in for.
-3. Runs of one name are repetitions. Their time and money are those of all attempts divided by the successes: a run
-   that was trained to its end without the target, or failed, has spent what the next one must make up for.
+   reaches the target on the chosen split. It includes training and start-up, which is also shown apart. If one run does
+   not record its start-up, no run's start-up is counted.
+2. *Money* is the amount spent until then (``siafu.pricing.cost``): Lambda's requests and GB-seconds, servers by the
+   second, at least 60 s. A run on this machine is charged as if its roles were the machines that it stands in for.
+3. Runs of one name are repetitions. Their time and money are those of all attempts divided by the successes: a run that
+   ended without the target, or failed, has spent what the next one must make up for.
 4. A run that a limit stopped, or that is not finished, is neither a success nor a failure: it is left out, and counted.
-   One that stopped at a lower target of its own says nothing of this one, and neither would those that happened to
-   overshoot: it is refused.
+   A run that stopped at a lower target of its own is refused: it says nothing about this target, and nor would those
+   that happened to overshoot.
 
 Pure.
 """

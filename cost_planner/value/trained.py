@@ -1,9 +1,9 @@
 """Reads the directory of one run: scores by epoch, with the time and the Lambdas used until then.
 
-1. A graph server's evaluations run beside training, on the same threads: they are in its times. A baseline stops for
-   them: they are left out of its times.
+1. A graph server's evaluations run beside training, on the same threads: they are part of its times. A baseline stops
+   for evaluations: they are left out of its times.
 2. ``setup_s`` is the time from the start of the roles or ranks to the start of training. Runs of older versions do not
-   say it.
+   record it.
 
 Reads files, and nothing else.
 """

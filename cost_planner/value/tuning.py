@@ -1,13 +1,14 @@
 """``siafu value --tune N``: finds a cluster and a learning rate for each contender.
 
-1. A contender whose cluster nobody has said tries numbers of graph servers, or of ranks, with the rate of the call;
-   then other rates, on the best cluster. Who was asked with a rate keeps it.
-2. Every contender has as many tries: N rates, and the sizes of cluster beyond the first. Who has fewer sizes to try
-   tries more rates. Who was asked with a rate tries sizes alone.
+1. A contender without a given cluster tries numbers of graph servers, or of ranks, with the call's learning rate; then
+   other rates, on the best cluster. A contender with a given rate keeps it.
+2. Every contender has equally many tries: N rates, and the sizes of cluster beyond the first. A contender with fewer
+   sizes tries more rates. A contender with a given rate tries only sizes.
 3. All tries have one seed, which no run of the comparison has.
-4. The best cluster has the highest value until the target; if none reached it, of whole runs. The best rate reached the
-   target in the fewest epochs, whose time no rate changes; if none did, it has the highest validation score.
-5. What tuning takes counts towards the limits of the call, and for nobody in the comparison: it is shown apart.
+4. The best cluster has the highest value until the target; if none reached it, over whole runs. The best rate reached
+   the target in the fewest epochs, as rates do not change an epoch's time; if none did, it has the highest validation
+   score.
+5. Tuning counts towards the limits of the call, but in no contender's results: it is shown apart.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``siafu.export``: a run's model as a module of another library, which gives the same logits.
 
-What is written is source (copied from ``run_coordinator.export.modules``), weights, settings, and a
-README; nothing of it needs siafu. Every export is run on the run's own graph and compared with the logits
-of our servers before it gets its name.
+The export has source (copied from ``run_coordinator.export.modules``), weights, settings and a README; none of it needs
+siafu. Before an export gets its name, it runs on the run's own graph, and its logits are compared with those of our
+servers.
 """
 
 from __future__ import annotations

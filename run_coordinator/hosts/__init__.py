@@ -1,8 +1,8 @@
 """Hosts: the places where the servers of a run live. A host starts, watches and stops them, and fetches what they
 wrote.
 
-To add one: a class that keeps the contract and its line in ``HOSTS``; ``tests/contracts/test_hosts.py``
-holds every host in the table to it.
+To add a host: write a class that keeps the contract, and add its line to ``HOSTS``. ``tests/contracts/test_hosts.py``
+tests every host in the table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Loggers: copy a run's metrics to TensorBoard, MLflow or Weights & Biases, all into the run directory.
 
-To add one: ``run_coordinator/loggers/<name>.py`` with a class that keeps the contract, and its line in ``LOGGERS``;
-``tests/run_coordinator/loggers/test_loggers.py`` holds every logger in the table to it. A logger is a looker-on: what
-it cannot do costs one warning and never the run.
+To add a logger: write ``run_coordinator/loggers/<name>.py`` with a class that keeps the contract, and add its line to
+``LOGGERS``. ``tests/run_coordinator/loggers/test_loggers.py`` tests every logger in the table. A logger only observes:
+its failures cost one warning, and never the run.
 """
 
 from __future__ import annotations

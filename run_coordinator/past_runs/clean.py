@@ -1,10 +1,10 @@
 """``siafu clean``: lists caches that siafu can make again, and old runs; ``--yes`` removes them.
 
 1. The cache (``siafu.config.cache_folder``) holds prepared graphs, environments with peers' packages, wheels and the
-   like. Whatever is in it is made again when it is needed. What a run that goes on reads stays, wherever the run
-   is, and so does what ``siafu plan --calibrate`` has measured, and what ``siafu deploy`` has noted.
-2. Runs go only where ``--runs AGE`` names an age, and never one that goes on. Folders of many runs go as a whole, by
-   the age of the newest.
+   like, which are made again when needed. Three things stay: files that an active run reads, wherever the run is;
+   measurements of ``siafu plan --calibrate``; and notes of ``siafu deploy``.
+2. Runs are removed only if ``--runs AGE`` gives an age, and active runs never. A folder of several runs is removed as a
+   whole, by the age of its newest.
 """
 
 from __future__ import annotations

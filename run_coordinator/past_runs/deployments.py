@@ -1,7 +1,7 @@
 """Deployments made from this machine, and their runs, for ``siafu runs``.
 
-``siafu deploy`` leaves a note of each in the cache folder, ``siafu destroy`` removes it; it is void once the deployment
-has removed itself. Without a note nobody is asked: a listing of local runs needs no network.
+``siafu deploy`` leaves a note of each deployment in the cache folder, and ``siafu destroy`` removes it. A note expires
+when the deployment has removed itself. Without notes no request is made: a listing of local runs needs no network.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``siafu.predict``: applies a run's model to every vertex of a graph.
 
-The graph is cut, and evaluated layer by layer, by the servers of a run that trains for no epoch: the parameter servers
-begin with the saved weights, and every graph server writes down the rows of one slot as they come (``run.write``). So
-the scores are those of the run's own evaluation, to the last bit where the partitions are the same.
+The servers of a run that trains for no epoch cut the graph and evaluate it layer by layer. The parameter servers begin
+with the saved weights, and every graph server writes the rows of one slot to files as they are computed
+(``run.write``). So the scores equal those of the run's own evaluation, to the last bit if the partitions are the same.
 """
 
 from __future__ import annotations

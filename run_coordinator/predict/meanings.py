@@ -1,6 +1,6 @@
 """Matches a graph's classes and relations with those of a run, by their names and not by their numbers.
 
-What has no name is called by its number, so that graphs without names fit as they always did.
+Classes and relations without names are matched by number, so graphs without names need nothing new.
 """
 
 from __future__ import annotations

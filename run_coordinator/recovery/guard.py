@@ -1,9 +1,9 @@
 """``siafu train --guard``: a process that only watches the launcher, and continues the run if the launcher dies or
 hangs.
 
-The launcher says through a pipe which directory its run has, and with every heartbeat that it lives. One that a signal
-has ended, or that was silent for ``servers.silence_s``, is killed, its servers with it, and ``siafu resume`` takes its
-place. One that ends by itself is right to, whatever its exit code.
+The launcher reports its run's directory through a pipe, and sends a heartbeat. If a signal ends it, or if it is silent
+for ``servers.silence_s``, it is killed together with its servers, and ``siafu resume`` takes its place. A launcher that
+ends by itself is not restarted, whatever its exit code.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     /runs         JSON: ``Folder.lines``
     /run?name=    JSON: ``Folder.page``
 
-A page of another site that has its name resolve to this machine would read along: a request must name the loopback as
-its host. What was read is kept for ``KEPT_S``, so that many open pages cost no more than one.
+A page of another site, under a name that resolves to this machine, could read along: so a request must name the
+loopback as its host. Answers are cached for ``KEPT_S``, so that many open pages cost no more than one.
 """
 
 from __future__ import annotations
