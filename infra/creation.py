@@ -1,14 +1,13 @@
 """Makes a deployment on AWS (``siafu deploy``), or goes on with one that was not finished.
 
-1. Templates are made first, without an account: what cannot be is known before anything costs money.
-2. What the account or the region does not have is known before anything is made:
-   environments, vCPUs, a zone with everything.
-3. The watchdog comes first: whoever loses the laptop from there on has a deployment that still removes itself.
-4. Then the bucket and the network. The function's package and what servers install are put into the bucket,
-   since what comes next is made of them.
-5. CloudFormation does the work and knows how far it is: a second deploy changes what is different and makes
-   what is missing. While a run goes on, it sets the watchdog's clock alone: a newer image of the system is
-   enough to replace the run's machines.
+1. Templates are made first, without an account: impossible settings show before anything costs money.
+2. Limits of the account or the region are checked before anything is made: environments, vCPUs, a zone with everything.
+3. The watchdog comes first: if the laptop is lost from there on, the deployment still removes itself.
+4. Then come the bucket and the network. The function's package and the servers' wheels are uploaded to the bucket,
+   since the next stacks need them.
+5. CloudFormation does the work and knows how far it is: a second deploy changes the differences and makes what is
+   missing. During a run it only resets the watchdog's clock: otherwise a newer system image would replace the run's
+   machines.
 """
 
 from __future__ import annotations

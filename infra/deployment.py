@@ -1,7 +1,7 @@
 """The parts of a deployment: its stacks in their order, and the names of everything in them. Pure.
 
-The watchdog comes first and goes last: from the first minute on, whatever happens to the laptop, something in the cloud
-removes the rest when its time is over.
+The watchdog is made first and deleted last: from the first minute on, whatever happens to the laptop, the cloud itself
+removes the deployment when its time is over.
 
     expiry    the watchdog: a schedule and a small function (``infra.reaper``) that remove every stack, their own last
     data      the bucket: graphs, runs, and what servers install

@@ -1,10 +1,10 @@
 """Finds what is left of a deployment outside its stacks, service by service, by tag or by name, and removes it.
 
-``KINDS`` is in the order of removal: who uses comes before who is used. The tagging service comes last: it lags,
-and still lists for an hour what has gone, so it is believed only about kinds that are not asked for themselves. A
-name alone makes nothing ours where another deployment could have it: ``siafu-watch`` is a stack of ``siafu`` and a
-deployment. Nor do name and tag where all regions are listed at once (roles, instance profiles, budgets,
-dashboards): the region must be ours as well.
+``KINDS`` is in the order of removal: a resource comes before those that it uses. The tagging service comes last: it
+lags, and lists deleted resources for another hour, so it counts only for kinds that are not listed by their own
+service. A name alone does not make a resource ours if another deployment could have it: ``siafu-watch`` is a stack of
+``siafu`` and a deployment. Name and tag are not enough either where all regions are listed at once (roles, instance
+profiles, budgets, dashboards): the region must match as well.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks the account's quotas before a deployment is made: CloudFormation would fail after minutes, or never.
 
-Of what nobody lets us ask, the answer is a warning: CloudFormation may be allowed what we are not.
+A limit that we may not query gives a warning: CloudFormation may have permissions that we lack.
 """
 
 from __future__ import annotations

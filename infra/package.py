@@ -6,10 +6,10 @@ that are installed here, so that a function's bits are ours. ``build`` makes the
 cross-compiled kernels (``infra.kernels``); ``build_here`` the one that our LocalStack runs: this Python, this
 architecture, this C library, these kernels.
 
-The same tree and versions give the same bytes: names are sorted, times and permissions fixed. Where the
-runtime's Python is ours, modules travel compiled too: ``/var/task`` is read-only, so Lambda would compile them
-at every cold start (measured: an import of 72 ms instead of 168). Their .pyc are not checked against the
-source's time, which unpacking does not keep.
+The same tree and versions give the same bytes: names are sorted, times and permissions fixed. If the runtime's Python
+is ours, modules travel compiled too: ``/var/task`` is read-only, so Lambda would compile them at every cold start
+(measured: an import of 72 ms instead of 168). Their .pyc are not checked against the source's time, which unpacking
+does not keep.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Fetches today's prices from AWS (its Price List API, and EC2's history of spot prices) and writes them as a list
 for ``--prices``.
 
-1. Types are those of ``siafu.pricing.prices``, whose sizes and networks stay: they are the same everywhere.
-   Prices, date and source are new. What a region does not offer, or AWS prices in a way that we do not
-   understand, is left out and named.
-2. Nothing is written unless all has been answered, and the file appears whole: it is read once as any list before that.
-3. Spot: what EC2 asks now for Linux, the mean over the zones that have the type; never more than on demand.
+1. Types are those of ``siafu.pricing.prices``; their sizes and networks stay, as they are the same everywhere. Prices,
+   date and source are new. Types that a region does not offer, or that AWS prices in a way that we do not understand,
+   are left out and named.
+2. Nothing is written unless all requests were answered, and the file appears whole: it is first read back as any list.
+3. Spot: EC2's present price for Linux, the mean over the zones that have the type; never more than on demand.
 
 Docs: https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html
 """

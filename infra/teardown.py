@@ -1,8 +1,8 @@
 """``siafu destroy``: removes a deployment in any state, and checks that nothing is left.
 
-Stacks go in the order of ``infra.deployment``, decided by ``infra.reaper``, as the watchdog does it, without the CDK.
-Then whatever no stack remembers is looked for and removed (``infra.leftovers``). Each step asks for the state anew, so
-a second call, or one after a crash of the first, goes on from there.
+Stacks are deleted in the order of ``infra.deployment``, by decisions of ``infra.reaper``, as in the watchdog, without
+the CDK. Then resources that no stack lists are found and removed (``infra.leftovers``). Each step asks for the state
+anew, so a second call, or one after a crash of the first, continues from there.
 """
 
 from __future__ import annotations

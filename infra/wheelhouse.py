@@ -1,8 +1,7 @@
 """The wheels that servers install: what siafu imports there, for their Python and architecture, and siafu itself.
 
-In the versions that are installed here, so that all machines of a run compute the same bits. siafu travels
-as sources: its kernels are compiled by the machine that runs them. ``setup.py`` stands on its own, and so
-does this: no index is asked there.
+Versions are those installed here, so that all machines of a run compute the same bits. siafu travels as sources: each
+machine compiles the kernels that it runs. ``setup.py`` stands on its own, so no index is asked there.
 """
 
 from __future__ import annotations

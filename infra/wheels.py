@@ -1,7 +1,7 @@
 """Fetches wheels for another machine with pip, which chooses by platform tags what the function's runtime can load.
 
-A runtime is a Python and a C library: wheels that ask for a newer glibc than the runtime's would fail at
-import, on Lambda, so they are not taken.
+A runtime is a Python and a C library. Wheels for a newer glibc than the runtime's are not taken: they would fail at
+import, on Lambda.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Chooses an availability zone that has all instance types and endpoints of a deployment. Not every zone does.
 
-A zone's name is the account's own: us-east-1a is another place in another account, so nobody can say beforehand.
+A zone's name is the account's own: us-east-1a is another place in another account, so the right zone cannot be known
+beforehand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """LocalStack's own environment: one frozen set of packages below ~/.cache/siafu, made once, and never ours.
 
-It needs Python 3.11, whatever siafu runs on, and pins that siafu's packages would not bear. The functions run on its
-Python too: there they find AWS's runtime interface client, and everything else in their own zip.
+LocalStack needs Python 3.11, whatever siafu runs on, and pins that conflict with siafu's packages. The functions run on
+its Python too: there they find AWS's runtime interface client, and everything else in their own zip.
 """
 
 from __future__ import annotations

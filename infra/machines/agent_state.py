@@ -1,11 +1,11 @@
 """The decisions of an agent for one role of a deployment: orders in, actions out. Pure.
 
 Rules:
-1. An order is taken once. An agent that was started anew knows from its predecessor's report which one it had taken:
-   the process of that order died with the predecessor, and is reported as lost instead of being started again.
-2. ``fetch`` brings the graph; ``start`` fetches what is not here yet, then starts the role's process; ``stop`` ends it.
-3. An order to start another run ends the process of this one first, and is taken once that is over. One to stop another
-   run is nobody's: it is seen and forgotten.
+1. An order is taken once. A restarted agent learns from its predecessor's report which order that had taken: the
+   order's process died with the predecessor, and is reported as lost, not started again.
+2. ``fetch`` brings the graph; ``start`` fetches whatever is missing, then starts the role's process; ``stop`` ends it.
+3. An order to start another run ends the present process first, and is taken once that is over. An order to stop
+   another run is ignored.
 4. A process without a coordinator is ended. A coordinator is asked to end and may say goodbye
    to its members; servers are killed.
 5. Every order to start ends in exactly one ``ended`` of the report, whatever happens.

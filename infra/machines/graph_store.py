@@ -1,7 +1,7 @@
 """Prepared graphs in the bucket, by their digest: sent once, fetched by each machine as far as it needs them.
 
-What arrives is compared with the manifest, and the manifest with the digest that was asked for: whoever can write to
-the bucket cannot change a graph unseen.
+Downloaded files are compared with the manifest, and the manifest with the requested digest: nobody with write access to
+the bucket can change a graph unnoticed.
 """
 
 from __future__ import annotations

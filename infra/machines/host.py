@@ -1,8 +1,8 @@
 """Servers of a run on the machines of a deployment. The host gives orders to their agents (``infra.machines.agent``)
 through the bucket.
 
-Used by the coordinator, on a machine of the deployment. A thread reads the agents' reports once a second and gives a
-sign of life that they wait for; whoever asks is answered from what it read last.
+The coordinator uses it on a machine of the deployment. A thread reads the agents' reports once a second, and writes the
+sign of life that they wait for; queries are answered from its last reading.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The metadata of an EC2 instance: its role and index (tags), its private address, and notice of its interruption.
 
-Version 2 of the instance metadata service: a token first. Tags are there because the launch template allows it.
+Uses version 2 of the instance metadata service, which needs a token first. Tags are there because the launch template
+allows it.
 """
 
 from __future__ import annotations

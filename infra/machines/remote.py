@@ -1,8 +1,7 @@
 """The laptop's side of ``siafu train --on aws``: sends the graph, orders the run, shows its progress, fetches its
 files.
 
-The run does not need the laptop once it is asked for: a lost one comes back with
-``siafu attach RUN``. Ctrl-C ends the run.
+Once requested, the run does not need the laptop: ``siafu attach RUN`` reconnects after a loss. Ctrl-C ends the run.
 """
 
 from __future__ import annotations

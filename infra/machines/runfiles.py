@@ -1,9 +1,9 @@
 """A run directory that travels through the bucket: machines send what their processes write, the laptop joins it.
 
-Files that grow (``.log``, ``.jsonl``) travel in pieces, named by their offset and cut behind a line; others as
-a whole, again whenever they have changed. A growing file that was replaced, as metrics.jsonl is when a run
-goes on from a checkpoint, begins anew: its old pieces are emptied, and receivers begin it anew too. Names that
-begin with a dot stay where they are.
+Growing files (``.log``, ``.jsonl``) travel in pieces, named by their offset and cut after a line; others as a whole,
+again whenever they have changed. A growing file that was replaced, such as metrics.jsonl when a run continues from a
+checkpoint, starts over: its old pieces are emptied, and receivers start it over too. Names that begin with a dot do not
+travel.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Servers as actors of a Ray cluster that this machine is part of: one graph server per node, where there are enough.
 
 Every wait is short: an actor answers a call (``Member.pulse``) once its member has ended, or after a second, and is
-asked again. So a member's end, its log so far and a node that is gone all come the same way. A node that falls silent
-is lost after ``servers.silence_s``, whatever Ray's own health checks are set to.
+called again. So a member's end, its log so far and a lost node all arrive the same way. A silent node is lost after
+``servers.silence_s``, whatever Ray's own health checks are set to.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What runs on a node of a Ray cluster for each server of a run: an actor that has the server as a child.
 
-It is a process of its own so that it is what it is everywhere: the same command, one log, ended by its group,
-and gone with the actor, however that ends (``siafu.leash``). Nothing is shared with the driver's machine: the
-graph's files come through Ray's object store where the node has not got them, and what the server writes stays
-here until the driver asks for it.
+The server is a process of its own, as everywhere: the same command, one log, ended by its group, and gone with the
+actor, however that ends (``siafu.leash``). Nothing is shared with the driver's machine: the graph's files come through
+Ray's object store if the node lacks them, and the server's files stay here until the driver asks for them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Lambda: in the servers' subnet, with the package that deploy has put into the bucket, allowed to do nothing else.
 
-A worker dials servers and calls no service. Its role may write its log and, as Lambda asks of every function in a VPC,
-have Lambda make the network interfaces; code in the function may not.
+A worker dials servers and calls no service. Its role may write its log and, as Lambda requires of every function in a
+VPC, let Lambda make the network interfaces; code in the function may not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One machine that is replaced when it dies: an Auto Scaling group of one, and the role that lets it use the bucket.
 
-Private, encrypted, without SSH; instance metadata in version 2 alone, with the instance's tags, from which its agent
-reads what it is for: a machine that takes a dead one's place takes its role and index as well.
+Machines are private and encrypted, without SSH. Instance metadata is of version 2 only, and includes the instance's
+tags, from which the agent reads its role: a replacement machine gets the dead one's role and index.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Monitoring of a deployment: flow logs, alarms, a dashboard, a budget. Nothing depends on it.
 
-It knows machines and the function by name, so that what it watches may change, come and go without it.
-Alarms tell ``cloud.email``; without one they only show, and there is no budget: not every account may have one.
+It knows machines and the function by name, so that these may change, come and go without it. Alarms notify
+``cloud.email``; without one they are only shown, and there is no budget: not every account may have one.
 """
 
 from __future__ import annotations

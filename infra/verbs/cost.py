@@ -1,10 +1,10 @@
 """``siafu cost``: the cost of a run, line by line: of a run directory, or of a run on a deployment, even while it
 runs.
 
-1. A finished run cost what its result says, at the prices of its day. Other prices (``--prices``) make its bill again,
-   from the amounts that it was made of.
-2. One that goes on has been billed for the invocations that are over. What its last epoch has counted beyond them,
-   at most, is in the line "running".
+1. A finished run costs what its result says, at the prices of its day. With other prices (``--prices``) its bill is
+   made again, from the same amounts.
+2. A run under way has been billed for its finished invocations. The line "running" is the most that its last epoch has
+   counted beyond them.
 """
 
 from __future__ import annotations
