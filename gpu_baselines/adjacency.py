@@ -1,7 +1,7 @@
 """Sums over edges: a sparse matrix that is multiplied with rows, forward and transposed.
 
-On the CPU by siafu's gather kernels, on a GPU by torch's sparse products. Values are as ``graph_server.aggregate`` has
-them: a_vu = t_v w_uv s_u, so that rows are scaled before they are summed, and sums after.
+The products use siafu's gather kernels on the CPU, and torch's sparse products on a GPU. Values are as in
+``graph_server.aggregate``: a_vu = t_v w_uv s_u, so that rows are scaled before they are summed, and sums after.
 """
 
 from __future__ import annotations

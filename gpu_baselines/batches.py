@@ -2,13 +2,14 @@
 
 1. A batch has up to ``per_batch`` subgraphs, drawn anew in every epoch. Each subgraph is in one batch of an epoch, and
    the sizes of batches differ by one at most. Draws depend on the seed and the epoch, not on the number of ranks.
-2. With one subgraph a batch, batches are the same in every epoch and keep their order, as in the GossipGCN thesis.
-3. A batch without a training vertex is none.
+2. With one subgraph per batch, batches are the same in every epoch and keep their order, as in the GossipGCN thesis.
+3. A batch without a training vertex is left out.
 4. METIS puts vertices of one class together: a batch of one subgraph sees few classes, and training may collapse.
-   ``mixture`` measures it as Cluster-GCN's figure 2 does, by the entropy of a batch's labels.
-5. Where a batch keeps few of its vertices' edges ("embedding utilization", section 3.1), sums in training are unlike
-   those of the whole graph, which evaluation takes. ``kept`` is the expected share.
-6. By default a batch has the fewest subgraphs with a mixture of ``MIXED`` and ``KEPT`` of the edges; less is warned of.
+   ``mixture`` measures this as Cluster-GCN's figure 2 does, by the entropy of a batch's labels.
+5. If a batch keeps few of its vertices' edges ("embedding utilization", section 3.1), sums in training differ from
+   those of the whole graph, which evaluation uses. ``kept`` is the expected share.
+6. By default a batch has the fewest subgraphs with a mixture of ``MIXED`` and ``KEPT`` of the edges; below these, a
+   warning is given.
 """
 
 from __future__ import annotations

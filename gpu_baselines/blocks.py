@@ -3,12 +3,11 @@
     forward     Z_i  = Σ_k A_ik  drop(H_k)              H_k: broadcast by block k's owner, block after block
     backward    dH_i = drop'(Σ_k A_kiᵀ dZ_k)            dZ_k likewise
 
-1. P ranks are B = P / c blocks times c replicas: block b's rows, and its edges, are on c ranks. A column of this grid
-   is one replica of every block, a row all replicas of one (c = 1: "1D", else "1.5D"; Tripathy et al., SC 2020, §4).
-2. A column broadcasts its share of the blocks, about B / c, among its own ranks; a rank sums over
-   these, and partial sums are all-reduced along rows. So replicas always have equal rows, and a
-   gradient counts on the first of them alone.
-3. A rank keeps of a block that comes in just the rows that it has an edge from: A_ik without its empty columns.
+1. P ranks are B = P / c blocks times c replicas: c ranks have block b's rows and edges. A column of this grid is one
+   replica of every block, a row all replicas of one block (c = 1: "1D", else "1.5D"; Tripathy et al., SC 2020, §4).
+2. A column broadcasts its share of the blocks, about B / c, among its own ranks; a rank sums over these, and partial
+   sums are all-reduced along rows. So replicas always have equal rows, and a gradient counts only on the first replica.
+3. Of an arriving block a rank keeps just the rows that it has an edge from: A_ik without its empty columns.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """A stage's graph in chunks, with the history of rows that have not arrived yet: what GNNPipe's layers see (its
 §3.2).
 
-1. A chunk that goes through a layer leaves its rows there. A neighbour whose chunk has been through in this epoch, or
-   goes now, is taken as it is; any other as it was in an older epoch: from the history.
-2. The history of a layer is that of the last epoch (counted from 1) that ``freeze`` divides; before the
-   first such one it is what the first weights make of the whole graph. Rows are kept before dropout,
-   and dropped by this epoch's masks.
+1. A chunk that goes through a layer leaves its rows there. Rows of a neighbour whose chunk has gone through in this
+   epoch, or goes now, are used as they are; rows of any other are those of an older epoch: from the history.
+2. The history of a layer is that of the last epoch (counted from 1) that is a multiple of ``freeze``; before the first
+   such epoch, it is the first weights' output on the whole graph. Rows are kept before dropout, and dropped by this
+   epoch's masks.
 3. Backward, chunks come in reverse. Gradients reach rows of this epoch, and the history is constant ("no historical
-   gradients"): of the two ways across an edge between chunks one is left out. ``between`` multiplies the gradients that
-   cross; with 2 a gather's are, averaged over random orders, the exact ones, as far as the history is what it should be
-   (of several gathers in a row each is, but not their product: all layers of an epoch have one order).
-4. Where several ranks share a stage, each has a share of every chunk. Rows that others want of any of their chunks
-   travel once per layer and epoch, when they go through, and their gradients likewise.
+   gradients"): of the two directions across an edge between chunks, one gets no gradient. ``between`` multiplies the
+   gradients that cross. With 2 a gather's gradients, averaged over random orders, are the exact ones, as far as the
+   history is up to date. (That holds for each of several gathers in a row, but not for their product: all layers of an
+   epoch have one order.)
+4. If several ranks share a stage, each has a share of every chunk. Rows that other ranks need for any of their chunks
+   travel once per layer and epoch, when they go through, and so do their gradients.
 
 Positions: a rank's own vertices in the order of chunks, then its halo, which other ranks of the stage own.
 """

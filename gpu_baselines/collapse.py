@@ -1,8 +1,8 @@
 """Detects from the loss alone that training has collapsed, and decides what to do: GNNPipe's known failure (its
 authors' own log has .143 against .677 for GCNII on ogbn-arxiv). Pure; ranks that see equal losses decide alike.
 
-Losses are judged by windows of ``WINDOW`` epochs, by their mean. ``constant`` is the loss of the best answer that does
-not look at the vertex: for classes, the entropy of their shares among training vertices. Training has collapsed when
+Losses are judged by the means of windows of ``WINDOW`` epochs. ``constant`` is the loss of the best prediction that
+ignores the vertex: for classes, the entropy of their shares among training vertices. Training has collapsed when
 
 1. a loss is not finite, at once; or
 2. a window's mean is above constant - (constant - best) / 2, best being the least mean of any window, where best was at
@@ -10,8 +10,9 @@ not look at the vertex: for classes, the entropy of their shares among training 
 3. ``PATIENCE`` windows have gone by since the start, or since the last recovery, and best is still above
    (1 - LEARNT) constant: nothing has been learnt.
 
-Training goes on from the weights with which the best window began, and milder: with a history that is refreshed in
-every epoch; then, each time, with half as many chunks. With one chunk nothing is stale, and nothing more can be done.
+Training continues from the weights with which the best window began, with less staleness: first with a history that is
+refreshed in every epoch; then, each time, with half as many chunks. With one chunk nothing is stale, and nothing more
+can be done.
 """
 
 from __future__ import annotations

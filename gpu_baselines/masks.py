@@ -1,8 +1,8 @@
 """siafu's dropout masks on any device: a pure function of (seed, epoch, layer, vertex, column), see ``siafu.ops``.
 
-Every copy of a row is dropped alike, whoever holds it and however late it came; nothing travels, and a
-baseline drops exactly what ``siafu train`` drops. On the CPU siafu's kernel makes them; a GPU hashes for
-itself, and is sent the vertices' ids alone.
+Every copy of a row is dropped alike, on any rank and however late it arrived; masks do not travel, and a baseline drops
+exactly what ``siafu train`` drops. On the CPU siafu's kernel makes the masks; a GPU hashes for itself, and gets only
+the vertices' ids.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 1. Each vertex draws up to ``fanout`` of its in-edges, uniformly and without replacement (as DGL does; GraphSAGE's own
    code draws with): all of them where there are no more. What it draws is a function of (seed, step, layer, vertex)
    alone, so that it does not depend on how many ranks there are.
-2. A drawn edge stands for degree / drawn of them, and keeps the weight that it has in the whole graph: sums are
-   unbiased, and exact where all are drawn. Attention takes its softmax over what was drawn.
-3. Ranks hold one partition each. A vertex is asked of its owner, and so are the rows of features; both travel and are
-   counted, as "sampling" and "features". Bags of words travel with their zeros.
+2. A drawn edge stands for degree / drawn edges, and keeps its weight in the whole graph: sums are unbiased, and exact
+   if all edges are drawn. Attention takes its softmax over the drawn edges.
+3. Ranks hold one partition each. Edges of a vertex and rows of features are requested from the vertex's owner; both
+   travel and are counted, as "sampling" and "features". Bags of words travel with their zeros.
 """
 
 from __future__ import annotations

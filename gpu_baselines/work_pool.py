@@ -11,10 +11,9 @@ is a generator too (``programs``).
 2. available_workers is locked before gossip_partner (v1: before a passive worker's p_x),
    never after: nobody waits in a circle.
 3. v2: while nobody holds the locks, a worker is available if and only if it has no partner.
-4. Whoever has a partner meets it before it asks for anything but a batch; a worker that leaves meets the one that has
+4. A worker with a partner meets it before it asks for anything but a batch. A leaving worker meets the one that has
    chosen it, with its last gradient, and is not chosen any more.
-5. A worker that chose waits for the chosen one alone, and that one waits for nobody
-   before it has met it: all of them end.
+5. A worker that chose waits only for the chosen one, which waits for nobody before they have met: so all of them end.
 
 tests/gpu_baselines/test_gossip_schedules.py runs workers over it in thousands of orders, lock by lock.
 """

@@ -1,9 +1,9 @@
 """A worker of AllReduce-GCN and GossipGCN: a local model, and batches that are subgraphs.
 
-The loss of a batch is the mean over its training vertices, as Cluster-GCN has it.
-Workers average gradients and never weights, as the thesis' Algorithms 4-6 do, each with an optimiser of its own. Where
-not all average in every step their models differ, and the result is the best of them by validation score (Algorithm 6,
-line 55): they are all judged, on the whole graph, whenever the runner evaluates.
+The loss of a batch is the mean over its training vertices, as in Cluster-GCN. Workers average gradients and never
+weights, as in the thesis' Algorithms 4-6, each with its own optimiser. If not all of them average in every step, their
+models differ, and the result is the best of them by validation score (Algorithm 6, line 55): all are evaluated, on the
+whole graph, whenever the runner evaluates.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Chooses the vertex order of ``auto``: candidates, their scores, the best.
 
-1. It is a cluster order: what asynchrony pays for edges between intervals is worth more than a cache miss. The order of
-   the source replaces it only where it is predicted to be faster and crosses as few edges.
-2. Whether clusters can be afforded depends on counts alone, never on the clock: the same graph gets the same order.
-3. Of several partitions, the one with most edges is judged, and all get its order.
+1. The default is a cluster order: fewer edges between intervals are worth more to asynchrony than fewer cache misses.
+   The source's order replaces it only if that is predicted to be faster and crosses as few edges.
+2. Whether cluster orders are affordable depends on counts alone, never on the clock: the same graph gets the same
+   order.
+3. Of several partitions, only the one with most edges is measured, and all get its order.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Chooses the columns of new tables: those that a run's graph had, so that the run's model gets the columns that it
 knows.
 
-1. A table that is named without columns is read with those of the run: other columns may hold anything.
+1. A table named without columns is read with the run's columns: other columns may hold anything.
 2. A column of categories is one-hot again, whatever categories the new table has. A category that the run does not have
-   is 0 in all columns, as a missing value is, and a note counts them: a new brand must not stop a prediction.
-   A category that the new table does not have is a column of zeros.
-3. Source, target, weight, type and id are the run's columns wherever they stand, in a table that has columns of these
-   names: of an edge whose ends are exchanged, a directed graph has the opposite. A graph in memory is refused if its
-   columns are exchanged.
+   is 0 in all columns, like a missing value, and a note counts them: a new brand must not stop a prediction. A category
+   that the new table does not have is a column of zeros.
+3. Source, target, weight, type and id are the run's columns, wherever a table has columns of these names: with
+   exchanged ends, a directed graph would be reversed. A graph in memory is refused if its ends are exchanged.
 """
 
 from __future__ import annotations

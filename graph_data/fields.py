@@ -2,10 +2,10 @@
 
 Rules:
 
-1. A name counts in any case, and with "-" for "_". What is None is not there.
-2. Two names of one thing are refused, unless both hold the same. Only ``edge_attr`` yields: where there
-   is another weight, it is left out.
-3. What is left over is refused where it looks like a split, a weight or a label; anything else is named in a note.
+1. A name matches in any case, and with "-" for "_". None counts as absent.
+2. Two names of one thing are refused, unless both hold the same values. Only ``edge_attr`` yields: it is left out if
+   there is another weight.
+3. Unused entries are refused if they look like a split, a weight or a label; a note names all others.
 
 The names of splits are in ``graph_data.masks``: there are too many to list.
 """

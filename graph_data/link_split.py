@@ -1,13 +1,13 @@
 """Splits edges for link prediction: holds some out, and sets pairs that are no edge against them.
 
-1. An undirected edge is one unit: both its directions are for training, or both for validation, or both for test. Which
-   is random; held-out edges are exactly the given shares, to one edge.
-2. Messages run along training edges alone, both ways. So does everything that is counted in a degree.
+1. An undirected edge is one unit: both its directions are for training, or both for validation, or both for test, at
+   random. Numbers of held-out edges are exactly the given shares, to one edge.
+2. Messages use only training edges, in both directions. So do degrees.
 3. Training pairs are the training edges and a pool of false ones, ``negatives`` times as many: random pairs, each once.
    They stand in both directions, since the server of either end computes the score and takes its own row's gradient.
 4. A held-out edge stands once, as an in-edge of one of its ends, drawn at random: v ranks it among ``eval_negatives``
    false ones, w -> v with random w. Those of one v and role are shared by all held-out edges that v ranks.
-5. No false edge is an edge of the whole graph, whatever its role, and none for evaluation is one of the pool.
+5. No false edge is an edge of the whole graph, whatever its role, and none for evaluation is in the training pool.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Renumbers a prepared graph's classes and relations as another graph numbers them.
 
-What a model has learnt goes by numbers; in a new graph the same word may have another one. Only the files that hold
-such numbers are written anew: the others are links to those that are there.
+A model knows classes and relations by number, and in a new graph the same word may have another number. Only the files
+with such numbers are written again: the others are links to the existing ones.
 """
 
 from __future__ import annotations

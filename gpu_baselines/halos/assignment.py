@@ -1,9 +1,10 @@
 """Ranks agree on the widths of each other's rows: AdaQP's assigner (Wan et al., MLSys
 2023, section 3.3), without a master.
 
-1. Every rank groups the rows that it sends by what they ranged over, and tells all ranks its groups.
+1. Every rank groups the rows that it sends by their ranges, and tells all ranks its groups.
 2. Each stream's problems are solved by one rank, streams in turn; ``gpu_baselines.halos.assigner`` states them.
-3. All learn all groups' widths, and every sender tells each receiver its rows': a byte for a row, counted as "widths".
+3. All ranks learn all groups' widths, and every sender tells each receiver the widths of its rows: a byte for a row,
+   counted as "widths".
 """
 
 from __future__ import annotations

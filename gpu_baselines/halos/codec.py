@@ -1,7 +1,8 @@
 """The wire formats of halo rows: ``Codec`` sends them as they are, ``gpu_baselines.halos.quantised`` in 2, 4 or 8
 bits.
 
-Both sides of a link know beforehand how long every message will be: what decides it is agreed on between epochs.
+Both sides of a link know the length of every message beforehand: the settings that decide it are agreed on between
+epochs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Exchange of halo rows and their gradients between ranks. Most methods differ only here.
 
-``Halo`` is the contract, ``Exact`` the plain one: rows as they are, of this epoch, and everybody waits for them (or
-sums inner edges meanwhile). ``PartGraph`` is a part and its halo as layers see them.
+``Halo`` is the contract, ``Exact`` the plain implementation: unchanged rows of this epoch, for which every rank waits
+(or sums inner edges meanwhile). ``PartGraph`` is a part and its halo as layers see them.
 """
 
 from __future__ import annotations

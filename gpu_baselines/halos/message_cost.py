@@ -1,7 +1,7 @@
 """Measures the cost of a message: seconds = theta bits + gamma, for each ordered pair of ranks (Sarvotham et al.
 2001).
 
-Pairs of one round of the ring are measured while all of them send, as they will.
+Pairs of one round of the ring are measured while all of them send, as in training.
 """
 
 from __future__ import annotations

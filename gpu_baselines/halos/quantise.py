@@ -6,12 +6,12 @@
 3. q = floor((h - Z) / S + u) with u uniform in [0, 1): E[Z + q S] = h, and the variance of a row of F values is about
    F S^2 / 6. Fractions and u have 16 bits: what is left of float32 below an 8-bit code.
 4. u is a hash of (key, row of the message, column), so that the same bytes come out on every device and in every run.
-5. A constant row has S = 0, and all codes 0, where bfloat16 has its value.
-6. A message is Z and S of all rows, then the codes of all rows. Rows are in the order 2, 4, 8 bits, and those of one
-   width as they came: both sides know all widths. Everything is little-endian.
+5. A constant row has S = 0 and all codes 0, if bfloat16 can represent its value.
+6. A message is Z and S of all rows, then the codes of all rows. Rows are in the order 2, 4, 8 bits, and rows of one
+   width in their given order: both sides know all widths. Everything is little-endian.
 7. A row's codes lie in ceil(F b / 8) bytes: 8 / b values to a byte along the row, the first in the lowest bits. Bits
    that are left in the last byte are 0.
-8. Values beyond +-LIMIT, and such as are no numbers, cannot be sent.
+8. Values beyond +-LIMIT, NaN and infinities cannot be sent.
 
 The functions here are the reference, in numpy; ``gpu_baselines.kernels`` has what training calls, with the same bytes.
 """

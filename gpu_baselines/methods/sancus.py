@@ -1,12 +1,13 @@
 """SANCUS (Peng et al., VLDB 2022): CAGNET's broadcasts, of which ranks skip some and compute with older rows instead.
 
-1. By default by the schedule of its authors' code (chenzhao/light-dist-gnn, models/cached_gcn.py): every epoch up to
-   number ``fresh``, then one epoch in ``every``. They have 50 and 2, and the features once: ``preaggregate``. (As
-   published the code has its caches switched off: it is CAGNET 1D, like ``every`` = 1.)
-2. With ``skip`` > 0 instead by how much rows change, the paper's adaptive variant: a rank's rows are due when
-   ‖H - H'‖ > skip ‖H'‖ (Frobenius), H' being what it broadcast last, or when they have changed at all and it has
-   skipped ``max_skips`` broadcasts in a row. Before each layer ranks agree on who broadcasts: one flag each,
-   all-reduced ("control").
+1. By default ranks follow the schedule of the authors' code (chenzhao/light-dist-gnn, models/cached_gcn.py): they
+   broadcast in every epoch up to number ``fresh``, then in one epoch of ``every``. The code has 50 and 2, and sends the
+   features once: ``preaggregate``. (As published the code has its caches switched off: it is CAGNET 1D, like ``every``
+   = 1.)
+2. With ``skip`` > 0 ranks decide by how much rows change, the paper's adaptive variant. A rank broadcasts if ‖H - H'‖ >
+   skip ‖H'‖ (Frobenius), H' being its last broadcast. It also does if rows have changed at all and it has skipped
+   ``max_skips`` broadcasts in a row. Before each layer ranks agree on who broadcasts: one flag each, all-reduced
+   ("control").
 3. Rows are compared, and travel, before dropout: everybody drops the copy that it has by this epoch's mask.
    But dropout in earlier layers changes rows too: MEASURED on cora, 2 ranks, 150 epochs, skip = 0.05 saves 70% of the
    broadcasts without dropout, none with 0.5, where it takes skip = 1 to save 89%. Its authors train without.

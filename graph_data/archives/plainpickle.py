@@ -1,12 +1,11 @@
 """Pickles of arrays, sparse matrices and plain containers, read without running them.
 
-A pickle is a program. Here it is one of the instructions that make numbers, texts, lists, tuples and dicts,
-and what it may call is ``BUILDERS`` alone: functions and classes of this file that stand for those of numpy
-and SciPy and check what they are given. Everything else is refused by its name. Memory: all that is made is as
-long as the bytes that it is made of.
+A pickle is a program. This one runs only instructions that make numbers, texts, lists, tuples and dicts, and calls only
+``BUILDERS``: functions and classes of this file that stand for those of numpy and SciPy and check their arguments.
+Everything else is refused by its name. Memory: every object is as long as the bytes that it is made from.
 
-Python's own unpickler is not used: what it keeps from being called is a list of names, and it takes
-the memory that an index asks for.
+Python's own unpickler is not used: it is limited only by a list of names, and it takes as much memory as an index asks
+for.
 """
 
 from __future__ import annotations

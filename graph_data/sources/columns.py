@@ -1,6 +1,6 @@
 """Reads columns of Parquet and CSV files through pyarrow, a block of rows at a time.
 
-What cannot be used is named by file, row (counted from 1, without a header) and column.
+Errors name the file, the row (counted from 1, without a header) and the column.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tables as text: their separator, comments, header, first rows, and which row a parser stumbled over.
 
 Rows are counted from 1, without comments above and the header. A first line of numbers is no header. Blanks around
-names are no part of them; where the header has some, none is part of a word either.
+names are ignored; if the header has some, blanks around words are ignored too.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A table is Parquet or CSV; the id is the column of that name (IDS) or the first, the others are values.
 FILE#COLUMN,COLUMN takes only those; FILE#-COLUMN all others; FILE#*,COLUMN:onehot all, this one as columns of 0 and 1.
-What labels and splits take from a table of features is no feature. A label may be missing; words are numbered in
-ascending order, and so are integers that are not 0, 1, 2, ...
+A column used as label or split is not a feature. A label may be missing; words are numbered in ascending order, and so
+are integers that are not 0, 1, 2, ...
 """
 
 from __future__ import annotations
