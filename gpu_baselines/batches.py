@@ -74,8 +74,8 @@ def _binned(values: list[Array]) -> list[Array]:
 
 
 def mixture(counts: Array, per_batch: int) -> float:
-    """The mean entropy of the labels of a batch, as a share of that of all training labels: 1 is a batch like the whole
-    graph, 0 one that sees a single class. 1 where there is only one class."""
+    """The mean entropy of the labels of a batch, as a share of that of all training labels: 1 for a batch like the
+    whole graph, 0 for one with a single class. Also 1 if the graph has only one class."""
     whole = float(_entropy(counts.sum(0)[None])[0])
     if not whole:
         return 1.0

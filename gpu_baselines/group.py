@@ -98,10 +98,11 @@ class Group(Protocol):
         others wait for longer than ``baseline.timeout_s`` is lost."""
 
     def twin(self, *, host: bool = False) -> Group:
-        """The same ranks over connections of their own, for another thread; one traffic, one link.
+        """A group of the same ranks over its own connections, for another thread. It shares traffic and link.
 
-        host: through the CPU's memory whatever the transport, for threads that wait
-        without a GPU's stream waiting too."""
+        host: goes through the CPU's memory whatever the transport, so that waiting threads do not make a GPU's stream
+        wait.
+        """
 
     def subgroup(self, ranks: Sequence[int]) -> Group:
         """A group of these ranks alone, which include this one, renumbered from 0 in that order. It shares traffic (by

@@ -48,8 +48,7 @@ class Neighbours:
 def draw(counts: Array, fanout: int, keys: Array) -> Array:
     """Numbers of the edges that each vertex draws: int64 [Σ min(count, fanout)], below ``counts``, ascending for each.
 
-    keys: uint64 [k], whatever the draw is to depend on. Floyd's algorithm (Bentley &
-    Floyd, CACM 30:9, 1987), all at once.
+    keys: uint64 [k], on which the draw depends. Floyd's algorithm (Bentley & Floyd, CACM 30:9, 1987), all at once.
     """
     drawn = np.minimum(counts, fanout)
     found = _ragged(np.zeros_like(drawn), drawn)
@@ -163,8 +162,8 @@ def _by_source(shard: Shard) -> tuple[Array, Array, Array | None]:
 class Block:
     """One layer's targets and the sources of their drawn edges (``gpu_baselines.graph.Graph``).
 
-    Its vertices are the sources, of which the targets come first: rows that come in are [n_s, F], rows that a layer
-    makes [n_t, F], and so is what is dropped of a vertex's own.
+    Its vertices are the sources, the targets first. Input rows are [n_s, F]; a layer's output, and a vertex's own
+    dropped rows, are [n_t, F].
     """
 
     training = True

@@ -96,10 +96,10 @@ def build(
     num_linear: int = 0,
     weights: Mapping[str, Any] | None = None,
 ) -> Net:
-    """The net with siafu's first weights, or those given. ``batch_norm``: of hidden layers. ``num_linear``: last layers
-    that see no neighbours, as PipeGCN's ``n_linear`` has it.
+    """The net with siafu's first weights, or those given. ``batch_norm``: of hidden layers. ``num_linear``: number of
+    last layers without neighbours, PipeGCN's ``n_linear``.
 
-    Raises: ConfigError for a model without layers here, or with options that they do not have.
+    Raises: ConfigError for a model without layers here, or for options that its layers lack.
     """
     if spec.name not in LAYERS:
         raise ConfigError(f"model.name = {spec.name}: baselines have {', '.join(LAYERS)}")
@@ -133,12 +133,12 @@ def _make_linear(spec: ModelSpec, weights: dict[str, Any], count: int) -> None:
 class BatchNorm:
     """Ioffe & Szegedy 2015 over the vertices of all ranks ("SyncBN").
 
-    Training takes the mean and variance of the whole graph in its epoch, evaluation a running average of both, as
-    PipeGCN's code (module/sync_bn.py) and torch's BatchNorm have it: ``MOMENTUM`` of the new and the rest of the old,
-    from 0 and 1.
+    Training uses the epoch's mean and variance of the whole graph, evaluation a running average of both, as in
+    PipeGCN's code (module/sync_bn.py) and torch's BatchNorm: ``MOMENTUM`` of the new and the rest of the old, from 0
+    and 1.
 
-    ``num_vertices`` of all ranks count: of this one its ``rows``, None for all. Inductive
-    training must not learn from others.
+    ``num_vertices`` vertices of all ranks count; of this rank, its ``rows``, None for all. Inductive training must not
+    learn from other vertices.
     """
 
     MOMENTUM = 0.1

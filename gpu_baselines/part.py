@@ -133,8 +133,8 @@ class Scales:
         dtype: torch.dtype,
         stands_for: Array | float = 1.0,
     ) -> Scales:
-        """degree: float64 [n + h], weighted in-degrees in the whole graph. aggregation: "gcn" or "mean". stands_for:
-        [n], of how many of a target's edges each of them is one."""
+        """Factors of a part. degree: float64 [n + h], weighted in-degrees in the whole graph. aggregation: "gcn" or
+        "mean". stands_for: [n], how many of a target's edges each drawn edge stands for."""
 
         def made(values: Array) -> Tensor:
             return torch.from_numpy(values).to(device, dtype)

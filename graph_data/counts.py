@@ -67,7 +67,7 @@ def _repeats(keys: Array) -> int:
 def check_labels_met(graph: Graph, met: Array) -> None:
     """Warns if many labelled vertices are in no edge. met: whether each vertex is in an edge, bool [N].
 
-    Raises: DatasetError if all labelled vertices are in none: ids of labels and of edges are others.
+    Raises: DatasetError if no labelled vertex is in an edge: then labels and edges use different ids.
     """
     known = labelled(graph)
     total, apart = int(known.sum()), int((known & ~met).sum())

@@ -25,8 +25,8 @@ class Budget:
 
     @classmethod
     def of(cls, limit: str | int | None) -> Budget:
-        """``limit`` as bytes or as text ("6GiB"); None: SHARE of what is available.
-        Raises: ConfigError if malformed."""
+        """``limit`` as bytes or as text ("6GiB"); None: SHARE of the available memory. Raises: ConfigError if
+        malformed."""
         if limit is None:
             return cls(int(SHARE * available()) + resident(), resident())
         return cls(parse_bytes(limit) if isinstance(limit, str) else limit, resident())

@@ -214,7 +214,7 @@ def _digest(graph: Graph) -> str:
 
 
 def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **options: Any) -> Path:
-    """The folder where ``source`` lies prepared with these options of ``prepare``; prepares it if it does not yet.
+    """The folder with ``source`` prepared with these options of ``prepare``; prepares it on first use.
 
     The key covers every option of the shards, this version of siafu, and the source: its name, or its files' paths,
     inodes, sizes and times, or all arrays of a graph in memory. How it is prepared (``memory``, ``stream``) is not in

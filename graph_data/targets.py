@@ -14,12 +14,11 @@ TARGETS = ("auto", "classes", "labels", "numbers")
 
 
 def labels_as(labels: Array, target: str, name: str) -> Array:
-    """Labels [N] or [N, C], NaN or -1 = unknown, in the dtype and shape by which
-    ``siafu.graph.Graph`` tells what they are.
+    """Labels [N] or [N, C], NaN or -1 = unknown, in the dtype and shape that show their kind in ``siafu.graph.Graph``.
 
-    target: "classes" makes int64 [N], of one column or of one-hot rows; "labels" int8 or uint8 [N, C];
-    "numbers" float32; "auto" leaves them as they are. Raises: DatasetError for values that are none of that,
-    and of "auto" for floats of 0 and 1.
+    target: "classes" makes int64 [N], of one column or of one-hot rows; "labels" int8 or uint8 [N, C]; "numbers"
+    float32; "auto" leaves them as they are. Raises: DatasetError for values that do not fit the kind; for "auto", also
+    for floats of 0 and 1.
     """
     check_target(target)
     if target == "auto":

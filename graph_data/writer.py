@@ -42,7 +42,8 @@ class ShardWriter:
     """Writes a prepared graph beside its destination and moves it there when it is whole.
 
     Use in a ``with`` block: ``add`` every partition in order, then ``finish``. A block that is left before ``finish``,
-    or a process that dies, leaves the destination as it was. Raises: DatasetError for what the file system refuses.
+    or a process that dies, leaves the destination as it was. Raises: DatasetError if the file system refuses an
+    operation.
     """
 
     def __init__(self, out: str | os.PathLike[str]) -> None:

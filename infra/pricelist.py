@@ -86,11 +86,11 @@ Clients = Callable[[str, str], Any]
 
 
 def refresh(path: Path, region: str, clients: Clients | None = None, now: datetime | None = None) -> dict[str, Any]:
-    """Writes the prices of a region to ``path``: ``instances`` and ``rates`` are their numbers, ``missing`` names
-    what is left out, ``as_of`` is today.
+    """Writes the prices of a region to ``path``. ``instances`` and ``rates`` count them, ``missing`` names those left
+    out, ``as_of`` is today.
 
-    clients: (service, region) -> a client of boto3; None: of whoever is configured. ConfigError without credentials,
-    GnnError for what AWS answers and nobody understands: nothing is written then.
+    clients: (service, region) -> a client of boto3; None: with the user's credentials. ConfigError without credentials,
+    GnnError for an answer of AWS that we do not understand: nothing is written then.
     """
     outputs.check_file("prices", path)
     now, clients = now or datetime.now(timezone.utc), clients or _client

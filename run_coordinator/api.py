@@ -94,8 +94,8 @@ def conduct(
     before: Callable[[Model], TrainingState | None] = lambda model: None,
     on_epoch: OnEpoch | None = None,
 ) -> Run:
-    """Trains on shards. ``run_dir``: of the run that goes on, which the caller has to itself
-    (``run_directory.alone``), from the state that ``before`` gives; None: one is made."""
+    """Trains on shards. ``run_dir``: directory of the run to continue from the state ``before``, which the caller has
+    locked (``run_directory.alone``); None: a new one is made."""
     shards = ShardSet.open(shards_path)
     on_status(Status(phase="starting", notes=shards.training_notes()))
     resolved, model = prepared.ready(config, shards)  # what cannot be must not cost a run directory

@@ -66,15 +66,15 @@ def run(
 ) -> tuple[Trained, dict[str, Tensors]]:
     """Trains as the config says; returns the result (``Coordinator.result``) and the best and final weights.
 
-    metrics.jsonl, checkpoints and logs are left in ``run_dir``. A run that comes to its limit (``run.budget_usd``,
-    ``run.max_seconds``) is no failure: the result says so, and "best" is "final" where nothing was evaluated.
-    ``before``: what the run goes on from. A member that dies, hangs or misses a message is named, and the run
-    starts again from the newest state that anybody has (``run_coordinator.recovery.supervisor``;
-    docs/recovery.md): "restarts" in the result.
+    metrics.jsonl, checkpoints and logs are in ``run_dir``. A run that reaches its limit (``run.budget_usd``,
+    ``run.max_seconds``) has not failed: the result says so, and "best" is "final" if nothing was evaluated. ``before``:
+    the state to continue from. If a member dies, hangs or misses a message, it is named, and the run restarts from the
+    newest state that any member has (``run_coordinator.recovery.supervisor``; docs/recovery.md): "restarts" in the
+    result.
 
-    Raises what ``check``, called now and then, raises; the error of the first member that fails where that is none to
-    start again from, PeerLost naming a member that dies or falls silent too often. Whatever ends the run,
-    KeyboardInterrupt too, the members end first, what they know is saved, and the error says how to go on.
+    Raises: the exceptions of ``check``, which is called regularly; the error of the first failed member, if a restart
+    does not help; PeerLost naming a member that dies or falls silent too often. Whatever ends the run, also
+    KeyboardInterrupt: first members end and their state is saved, and the error says how to continue.
     """
     allow_open_files()  # or a few thousand strangers would keep members out
     if is_loopback(config.listen) and (config.listen != UNIX or config.servers.backend == "lambda"):

@@ -211,8 +211,9 @@ def check_columns(run_dir: Path, shards: ShardSet, what: str) -> None:
 
 
 def check_labels(run_dir: Path, shards: ShardSet, what: str, of: Sequence[str]) -> None:
-    """Raises: ConfigError if classes, columns of labels or types of edges, as many as a run's, are partly those of the
-    run, or in another order; what has no name is called by its number. Warns where all names differ."""
+    """Checks names of classes, columns of labels or edge types, as many as a run's, against the run's. Raises:
+    ConfigError if only some are the run's, or their order differs; an item without a name counts by its number. Warns
+    if all names differ."""
     for key in of:
         which = {CLASSES: "classes or columns of labels", EDGE_TYPES: "types of edges"}[key]
         names = [names.get(key, ()) for names in (read_names(run_dir), shards.names())]

@@ -31,7 +31,7 @@ LONGEST_NAME = 80
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of the space and what its runs scored."""
+    """One setting of the space, and the scores of its runs."""
 
     settings: Mapping[str, Any]
     runs: tuple[Run, ...]
@@ -45,7 +45,7 @@ class Point:
         return float("-inf") if self.diverged or found is None else found["mean"]
 
     def cells(self) -> list[str]:
-        """Its row below ``Search.headings``."""
+        """The point's row below ``Search.headings``."""
         values = [search_space.written(value) for value in self.settings.values()]
         if self.diverged:
             return [*values, "diverged", "", "", ""]
@@ -78,7 +78,7 @@ class Search:
 
     @property
     def best_settings(self) -> dict[str, Any]:
-        """For ``siafu.train(..., settings=...)``. Raises: as ``best``."""
+        """The best point's settings, for ``siafu.train(..., settings=...)``. Raises: as ``best``."""
         return dict(self.best.settings)
 
     @property

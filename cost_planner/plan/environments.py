@@ -150,7 +150,7 @@ class Lambdas:
 
 
 class _Environment:
-    """One Lambda: what it fetches, computes and sends. Other tasks travel while one is computed."""
+    """One Lambda: fetches, computes and sends. Other tasks travel while one is computed."""
 
     def __init__(self, lambdas: Lambdas, name: str):
         server, timeline, kind = lambdas.server, lambdas.timeline, lambdas.kind

@@ -129,8 +129,8 @@ class Option:
 
 
 class Catalogue:
-    """All options that fit, in ``options``; ``dropped`` counts the others by reason. ConfigError for an instance
-    type that is none; PriceUnknown."""
+    """All options that fit, in ``options``; ``dropped`` counts the others by reason. ConfigError for an unknown
+    instance type; PriceUnknown."""
 
     def __init__(self, asked: Asked):
         self.asked = asked

@@ -152,9 +152,9 @@ class Pool:
         meanwhile: Waits | None = None,
         chunks: int = 1,
     ) -> None:
-        """``seconds`` of a core. What takes none is not waited for. ``waits``: what the thread does not leave before it
-        is over, and that takes no core: it is called with what follows. ``meanwhile``: such a thing that begins with
-        the core's work, not after it. ``chunks``: that threads may compute at a time."""
+        """Adds a task of ``seconds`` of a core; one without any is done at once. ``waits``: work without a core that
+        the thread waits for at the end; it is called with what follows. ``meanwhile``: the same, but it begins with the
+        core's work. ``chunks``: pieces that several threads may compute at a time."""
         if not seconds and waits is None and meanwhile is None:
             return then()
         self._number += 1

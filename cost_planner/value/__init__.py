@@ -6,8 +6,8 @@ import math
 
 
 def value(seconds: float, usd: float) -> float:
-    """V = 1 / (T C) (Dorylus, Thorpe et al., OSDI 2021, section 7.3), per second and US
-    dollar; infinite for what is free."""
+    """V = 1 / (T C) (Dorylus, Thorpe et al., OSDI 2021, section 7.3), per second and US dollar; infinite if it costs
+    nothing."""
     spent = seconds * usd
     return 1 / spent if spent else float("inf")
 

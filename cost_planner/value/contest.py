@@ -80,8 +80,8 @@ def hold(
     on_done: Callable[[Done], None] = lambda done: None,
 ) -> Contest:
     """Trains whatever is missing; ``base.run.dir`` is the directory of all runs. ranks: of baselines; 0: as many as
-    parts. tune: how many learning rates are tried for each contender; 0: all have ``base``'s. sizes: clusters that are
-    tried too, for their value with machines at the price of ``stand_in``.
+    parts. tune: number of learning rates to try for each contender; 0: all use ``base``'s. sizes: clusters to try as
+    well, for their value with machines at the price of ``stand_in``.
 
     Raises: ConfigError or DatasetError for settings that no contender can have, and for mistakes in a contender's own.
     """

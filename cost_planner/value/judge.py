@@ -135,13 +135,14 @@ def judged(
     failed: Mapping[str, Sequence[str]] | None = None,
     left_out: Mapping[str, str] | None = None,
 ) -> Judged:
-    """The table. target: None for what all were trained to, else the highest that every run reaches.
-    beside: the contender whose value is 1; "": the first that has one. failed: names, in the order of
-    rows, and why runs of each failed: those among ``contenders`` that have an error, and those that left nothing.
-    left_out: those of ``failed`` that have no run, and why.
+    """The table. target: None for the target that all were trained to, else the highest score that every run reaches.
+    beside: the contender whose value is 1; "": the first that has a value. failed: names, in the order of rows, with
+    the reasons of each one's failed runs: those among ``contenders`` with an error, and those that left nothing.
+    left_out: those of ``failed`` without any run, with the reason.
 
     ConfigError if ``beside`` is none of them, the runs have no such split, or one of them stopped at a lower target;
-    PriceUnknown for machines without a price."""
+    PriceUnknown for machines without a price.
+    """
     found = list(contenders)
     if any(one.setup_s is None for one in found):  # rule 1
         found = [replace(one, setup_s=None) for one in found]

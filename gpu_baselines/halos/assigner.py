@@ -125,8 +125,8 @@ def frontier(beta: Array, values: Array) -> Frontier:
     """The frontier of a pair's groups. Their betas decrease, and their values are equal, except those of the last,
     which may be fewer.
 
-    Of two groups of one size, that with the larger beta has no fewer bits in an optimum: swapping them would not harm.
-    So the full groups are cut in three runs, and what is left to try is where.
+    In an optimum, of two groups of one size the one with the larger beta has at least as many bits: swapping them would
+    not harm. So the full groups are cut in three runs, and only the two cuts are tried.
     """
     smaller = bool(len(values)) and values[-1] < values[0]
     full = len(values) - smaller

@@ -31,11 +31,11 @@ class Stream(NamedTuple):
 
 
 class Codec:
-    """Rows as they are, and what other formats override. Ranks call alike and in one order. ``pack`` and ``unpack``
-    run on a rank's main thread.
+    """Sends rows unchanged; other formats override it. Ranks make the same calls in the same order. ``pack`` and
+    ``unpack`` run on a rank's main thread.
 
-    With late halos a message is unpacked in a later epoch than it was packed in: how messages look may change in
-    ``begin`` alone, and only in epochs for which ``changes`` says so. What is in flight is unpacked before.
+    With late halos a message is unpacked in a later epoch than it was packed in. So the format of messages may change
+    only in ``begin``, and only in epochs for which ``changes`` is true. Messages on their way are unpacked before.
     """
 
     def changes(self, epoch: int) -> bool:

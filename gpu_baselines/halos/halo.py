@@ -56,10 +56,10 @@ class Halo(Protocol):
 
 
 class Channel:
-    """A thread that carries out exchanges one after the other, in the order in which they were asked for.
+    """A thread that carries out exchanges one after the other, in the order of requests.
 
-    After one has failed, none that waits is tried any more: ranks no longer agree on which is next. On a GPU they run
-    on a stream of their own, once what was launched before them is done; a result is there when its future says so.
+    After a failure, no waiting exchange is tried: ranks no longer agree on the next one. On a GPU exchanges run on a
+    stream of their own, after the work launched before them; a result is there when its future is done.
     """
 
     def __init__(self, device: torch.device) -> None:

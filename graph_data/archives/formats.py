@@ -76,7 +76,7 @@ def files(argument: str) -> list[Path]:
 def load(argument: str) -> Graph:
     """The graph in PATH[?features=FILE&target=KIND].
 
-    Raises: DatasetError if a file that belongs to it is not there, or is not as its format says.
+    Raises: DatasetError if one of its files is missing, or does not follow the format.
     """
     path = Path(path_and_options(argument)[0])
     if not path.exists():

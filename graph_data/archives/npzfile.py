@@ -46,7 +46,7 @@ def arrays(file: Path, only: Container[str] | None = None) -> dict[str, Array]:
 def besides(file: Path, read: Container[str], num_vertices: int, shown: str) -> tuple[Array, tuple[str, ...]]:
     """The split in an archive whose format has none, uint8 [N, S], and a note on its other arrays.
 
-    Raises: DatasetError for what looks like a weight, a label, or a split that is none.
+    Raises: DatasetError for an array that looks like a weight, a label, or an invalid split.
     """
     found = sorted_out({name: _shown(file, name) for name in sorted(names(file)) if name not in read}, {}, shown)
     return split_of(found.splits, num_vertices, shown), left_out(found.left, num_vertices, shown)

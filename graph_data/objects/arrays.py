@@ -277,7 +277,7 @@ def names_of_features(told: Any, features: Any, rows: Rows, name: str) -> dict[s
 
 
 def array(value: Any, what: str = "an array") -> Array:
-    """A numpy array of what is one, a tensor (of any device), or a list; ``what`` begins a message.
+    """The numpy array of an array, a tensor (of any device), or a list; ``what`` begins a message.
 
     Raises: DatasetError for masked values, rows of several lengths, and tensors without values of their own.
     """

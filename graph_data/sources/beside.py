@@ -52,7 +52,7 @@ def _table(text: str) -> vertexfiles.Table | None:
 
 
 def split_of(text: str | None, num_vertices: int) -> Array:
-    """uint8 [N, S] of a .npy file, or a table by vertex number; no split if there is none."""
+    """uint8 [N, S] of a .npy file, or of a table by vertex number; without a file, no split."""
     if not text:
         return np.zeros((num_vertices, 0), np.uint8)
     rows = None if vertexfiles.is_by_number(text) else vertexfiles.table(text)

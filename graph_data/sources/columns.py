@@ -107,7 +107,7 @@ def line_of(names: Sequence[str]) -> str:
 def files_of(pattern: str) -> list[Path]:
     """The table files that a path, a folder or a pattern with ``*`` names, in the order of their names.
 
-    Raises: DatasetError if there is none, or one is of another kind.
+    Raises: DatasetError if no file matches, or one is of another kind.
     """
     path = Path(pattern)
     if path.is_dir():
@@ -240,7 +240,7 @@ def column_type(file: Path, column: str) -> Any:
 
 
 def text_columns(file: Path) -> dict[str, str]:
-    """Columns of text of a Parquet file, or of a dictionary of it, and what they are, for a message."""
+    """Text columns of a Parquet file, dictionaries of text included, with their types, for a message."""
     is_ = arrow().types
     with _opened(file) as parquet:
         kinds = {field.name: field.type for field in parquet.schema_arrow}

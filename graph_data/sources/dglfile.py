@@ -59,8 +59,8 @@ class Stored:
 
 
 def load(argument: str) -> Graph:
-    """The only graph in the file PATH[?features=FILE&target=...]. Raises: DatasetError for several, or a file that
-    is none of ``dgl.save_graphs``."""
+    """The only graph in the file PATH[?features=FILE&target=...]. Raises: DatasetError for several graphs, or a file
+    that ``dgl.save_graphs`` has not written."""
     text, given = options_of(argument, TOLD)
     path = Path(text)
     found, labels = read(path)

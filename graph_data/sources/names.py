@@ -157,7 +157,7 @@ def resolve(name: str) -> Source:
     (``graph_data.archives.formats``), a file with one of ENDINGS, a path, pattern or folder of edge lists
     (``graph_data.sources.edgelist``), a folder with a graph.bsnap, or NAME of a NAME.npz in a data folder.
 
-    Raises: DatasetError that lists what is known.
+    Raises: DatasetError that lists the known sources.
     """
     kind, _, rest = name.partition(":")
     if kind in SOURCES:

@@ -45,8 +45,8 @@ ROLES = {"train": TRAIN, "valid": VAL, "test": TEST}
 
 
 def load(argument: str) -> Graph:
-    """The whole graph in memory. Raises: DatasetError for what is missing or does not
-    fit; ConfigError without pyarrow."""
+    """The whole graph in memory. Raises: DatasetError for missing files, or files that do not fit; ConfigError without
+    pyarrow."""
     text, given = options_of(argument, OPTIONS, "ogb:")
     folder = folder_of(text)
     if (folder / "raw" / "relations").is_dir() or (folder / "raw" / "triplet-type-list.csv.gz").is_file():

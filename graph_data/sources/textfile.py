@@ -211,7 +211,7 @@ def _separator(file: Path, lines: list[str], said: re.Match[str] | None) -> str:
     """The separator of Excel's line or of the ending, if the first line has it. Else the one that cuts every line of
     the head into equally many fields.
 
-    Raises: DatasetError for a table of two separators that both do.
+    Raises: DatasetError if two separators both fit.
     """
     if said and said[1] in lines[0]:
         return said[1]
@@ -469,7 +469,7 @@ def _check_quotes(file: Path, separator: str, comments: int, *_identity: int) ->
     """Checks for a quote that is not closed: Arrow makes one field of all rows up to the next quote, or to the end,
     without an error.
 
-    Raises: DatasetError for a quoted field that does not end, or behind whose end another thing comes than a separator.
+    Raises: DatasetError for a quoted field that does not end, or that no separator follows.
     """
     try:
         if not file.name.endswith(".gz") and not _has_quotes(file):

@@ -63,11 +63,11 @@ def send(mailbox: Mailbox, shards: ShardSet, say: Say = lambda done, total: None
 def fetch(
     mailbox: Mailbox, digest: str, folder: Path, partitions: Collection[int], say: Say = lambda done, total: None
 ) -> Path:
-    """Brings the manifest and these partitions of a graph to ``folder/<digest>``; returns that. What is there stays.
+    """Downloads the manifest and these partitions of a graph to ``folder/<digest>``; returns that. Existing files stay.
 
-    ``say`` hears of every block: whoever watches must see that a large file moves. What has come but is not
-    compared with the manifest yet counts half. DatasetError if it is not in the bucket, not what its digest
-    says, or does not fit on the disk.
+    ``say`` gets the progress at every block, so that a large file shows progress. Bytes that are not compared with the
+    manifest yet count half. DatasetError if the graph is not in the bucket, does not match its digest, or does not fit
+    on the disk.
     """
     graph = folder / digest
     graph.mkdir(parents=True, exist_ok=True)

@@ -266,9 +266,9 @@ def await_agents(
 ) -> None:
     """Waits until the machine of every member is there and has its part of the graph.
 
-    ``say`` is told bytes that have come, of how many, and whose machines still boot. ConfigError if a
-    machine is missing or cannot take its part; PeerLost if nothing has come for ``limit_s``, which those
-    that boot have ``BOOT_S`` for at least.
+    ``say`` gets the bytes that have arrived, their total, and the members whose machines still boot. ConfigError if a
+    machine is missing or cannot take its part. PeerLost if nothing has arrived for ``limit_s``; booting machines have
+    at least ``BOOT_S``.
     """
     orders = {member: Order(_id(), "fetch", place.run, place.data) for member in members}
     for member, order in orders.items():

@@ -57,7 +57,7 @@ UNREACHABLE_S = 120.0
 def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: OnStatus) -> Trained:
     """Trains on the deployment that the config names; returns the result, with all files in ``run_dir``.
 
-    Raises the error that ended the run there; KeyboardInterrupt ends the run before it goes on.
+    Raises the error that ended the run there. KeyboardInterrupt ends the run first, and is then raised again.
     """
     there = found.find(config)
     config = _settled(config, there)

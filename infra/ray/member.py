@@ -143,10 +143,10 @@ class Member:
 
 
 def graph_of(order: Order, cache: Path, read: Read, given_up: Callable[[], bool] = lambda: False) -> Path:
-    """The folder with as much of the graph as the member needs: where the driver has it if this machine has the same
-    there, else ``cache/<digest>``, which keeps it for the runs to come.
+    """The folder with the parts of the graph that the member needs. It is the driver's path if this machine has the
+    same graph there, else ``cache/<digest>``, which keeps the graph for later runs.
 
-    DatasetError if what arrives is not what the manifest says; PeerLost if ``given_up`` meanwhile.
+    DatasetError if a received file does not match the manifest; PeerLost if ``given_up`` becomes true.
     """
     manifest = Manifest.from_json(order.manifest, Path(order.shards) / MANIFEST)
     partitions = (order.member.index,) if order.member.role == "graph_server" else ()

@@ -36,9 +36,9 @@ def run(
 ) -> Trained:
     """Trains in one process per rank; returns the result of rank 0.
 
-    ``run_dir`` has config.toml already; metrics, weights, checkpoints and ``logs/rank-<N>.log`` are left there.
-    Raises: the error of the rank that failed first for a reason of its own; PeerLost, naming it, of one that was
-    killed or that the others wait for in vain.
+    ``run_dir`` has config.toml already; metrics, weights, checkpoints and ``logs/rank-<N>.log`` go there. Raises: the
+    error of the rank that failed first for its own reason; PeerLost naming a rank that was killed, or for which the
+    others wait in vain.
     """
     allow_open_files()
     check_loopback()

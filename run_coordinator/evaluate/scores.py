@@ -32,7 +32,7 @@ class OfClass(TypedDict):
 
 
 class Bin(TypedDict):
-    """Vertices whose confidence (the probability of what is predicted) lies in one of ``BINS`` equal intervals."""
+    """Vertices whose confidence (the predicted class's probability) lies in one of ``BINS`` equal intervals."""
 
     low: float
     high: float

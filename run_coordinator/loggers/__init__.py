@@ -38,7 +38,7 @@ class Logger(Protocol):
     """A logger. Only the coordinator's thread calls it. Any exception that it raises becomes a warning."""
 
     def __init__(self, run_dir: Path, settings: Mapping[str, Any]):
-        """``settings``: the config as ``{"section.key": value}``. ImportError if its package is not there."""
+        """``settings``: the config as ``{"section.key": value}``. ImportError if its package is not installed."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Numbers by name, after ``step`` epochs. Steps do not fall."""

@@ -124,7 +124,7 @@ class PastRun:
         return f"PastRun({', '.join([str(self.dir), self.state, *scores])})"
 
     def cells(self, folder: Path) -> dict[str, str]:
-        """Its row in a table of the runs in ``folder``."""
+        """The run's row in a table of the runs in ``folder``."""
         return {
             "run": str(self.dir.relative_to(folder)),
             "date": date_of(self.started),

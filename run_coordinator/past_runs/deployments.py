@@ -50,7 +50,8 @@ class DeployedRun:
         return str(self.told["graph"])
 
     def cells(self, folder: Path) -> dict[str, str]:
-        """Its row in a table of the runs in ``folder``: its state is the deployment's, the rest the directory's."""
+        """The run's row in a table of the runs in ``folder``: its state is the deployment's, the rest the
+        directory's."""
         local = self.local
         known = local.cells(folder) if local else dict.fromkeys(("model", "validation", "test", "time"), "–")
         is_running = self.told["state"] == "running"
@@ -125,7 +126,7 @@ def _name_there(run: PastRun) -> str:
 
 
 def _ask(deployment: Deployment) -> list[dict[str, Any]]:
-    """By name: boto3 is for those who have an account."""
+    """Asks a deployment for its runs. Imports by name: only users of AWS have boto3."""
     try:
         module = importlib.import_module("infra.machines.runs")
     except ModuleNotFoundError as error:

@@ -62,7 +62,7 @@ class Meanings:
         return self._numbers(theirs, self.relations, occurs, f"{source}: edge type", "s")
 
     def _numbers(self, theirs: Sequence[str], ours: Sequence[str], occurs: Array, what: str, plural: str) -> Numbers:
-        """Raises: ConfigError for what occurs (bool [k]) and is none of ours."""
+        """Maps their numbers to ours. Raises: ConfigError for a name that occurs (bool [k]) and is not among ours."""
         number = {name: i for i, name in enumerate(ours)}
         place = np.array([number.get(name, -1) for name in theirs], np.int64)
         if unknown := [theirs[i] for i in np.flatnonzero(occurs & (place < 0)).tolist()]:

@@ -273,8 +273,8 @@ class Model(nn.Module):
 
 
 def column_of(table: Any, name: str, there: dict[str, Any]) -> Any:
-    """float64 [N]: the column of this name; of NAME=CATEGORY, 1 where the column NAME has it; of NAME[I], the number I
-    of each list. there: the table's names of columns, by how they are written. KeyError for one that is not there."""
+    """The column of this name, float64 [N]. NAME=CATEGORY: 1 where the column NAME has it; NAME[I]: number I of each
+    list. there: the table's names of columns, by their spelling. KeyError for a missing column."""
     if name in there:
         return np.asarray(table[there[name]], np.float64)
     listed = re.fullmatch(r"(.+)\[(\d+)\]", name)
