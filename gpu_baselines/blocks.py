@@ -81,7 +81,7 @@ class Broadcasts:
     same order."""
 
     def __init__(self, grid: Grid, sizes: list[int], clock: Clock, kind: str = "halo"):
-        """sizes: rows of each block. kind: counts the traffic of forward passes."""
+        """sizes: rows of each block. kind: the name under which the traffic of forward passes is counted."""
         self.grid, self.kind, self._sizes, self._clock = grid, kind, sizes, clock
 
     def __call__(self, way: Way, layer: int, rows: Tensor, wanted: list[Tensor]) -> Tensor:

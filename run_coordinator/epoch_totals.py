@@ -36,9 +36,9 @@ class Ledger:
         return {"best": self.best, "final": self.final, "judged": self.judged, "stopping": self.stopping.state()}
 
     def stop(self, before: Verdicts) -> None:
-        """Keeps ``before``, the verdicts without the evaluation that ended the run, for all later dumps. A resumed run
-        judges that evaluation again and stops by it. A run at a limit does not call this, and continues behind its last
-        evaluation."""
+        """Keeps ``before``, the ``verdicts`` without the evaluation that ended the run, for all later dumps. A resumed
+        run judges that evaluation again and stops by it. A run at a limit does not call this, and continues behind its
+        last evaluation."""
         self._verdicts = before
 
     def dump(

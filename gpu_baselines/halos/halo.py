@@ -111,7 +111,7 @@ class Routes:
     """
 
     def __init__(self, part: Part, group: Group, clock: Clock, codec: Codec | None = None, kind: str = "halo"):
-        """``kind``: counts the traffic of forward passes."""
+        """``kind``: the name under which the traffic of forward passes is counted."""
         self.part, self.group, self.codec = part, group, codec or Codec()
         self._clock, self._kind = clock, kind
 

@@ -20,7 +20,8 @@ def owners(shards: ShardSet) -> Array:
 
 
 def joined(shards: Sequence[Shard], owner: Array, *, features: bool = True) -> Shard:
-    """The vertices of these partitions, in their order; all other sources of their edges become ghosts.
+    """The vertices of these partitions, in their order; all other sources of their edges become ghosts. For gathering
+    only: it has no out-edges, and its edges no types (apply ``siafu.views.view`` first).
 
     owner: int [partitions], what each partition belongs to: ghosts are sorted by it, and it becomes their
     ``ghosts_in_owner``. features: else rows have none.

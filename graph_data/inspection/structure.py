@@ -72,7 +72,7 @@ class Degrees:
 
 
 def pairs_of(graph: Graph) -> Pairs:
-    """The source's edges without repetitions."""
+    """Pairs of neighbours, and the source's edges, without repetitions."""
     n, apart = graph.num_vertices, graph.src != graph.dst
     src, dst = graph.src[apart], graph.dst[apart]
     low, high = unpack(each_once(pack(np.minimum(src, dst), np.maximum(src, dst), n)), n)

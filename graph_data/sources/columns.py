@@ -61,7 +61,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Kind:
-    """How a column is read."""
+    """How a column's values are read."""
 
     text: str  # the Arrow type that a column of text is converted to
     must: str  # what a value must be

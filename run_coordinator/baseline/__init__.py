@@ -92,7 +92,8 @@ def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple
 
 
 def resume(run_dir: str | Path, *, on_status: Callable[[Any], None] = lambda status: None) -> Run:
-    """Continues a run from its newest checkpoint. The weights are those of a run without interruption."""
+    """Continues a run from its newest checkpoint. The weights are those of a run without interruption. Raises: as
+    ``train_baseline``."""
     needs_torch()
     config, folder = begun(run_dir), Path(run_dir).resolve()
     _fits_here(config)
