@@ -495,7 +495,7 @@ def _largest_stage(model: Model) -> int:
 
 def _param_servers(config: Config, weights: int) -> list[Part]:
     count = config.servers.param_servers
-    versions = 3 + config.train.staleness  # those in use, and those that evaluation still reads
+    versions = 3 + config.train.staleness  # versions in use, and versions that evaluation still reads
     moments = 2 if config.train.optimizer == "adam" else 1
     sums = math.ceil(math.log2(config.data.parts * config.train.intervals + 1)) + 1
     return [

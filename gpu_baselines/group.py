@@ -155,7 +155,7 @@ class TorchGroup:
                 wanted.copy_(inbox)
 
     def post(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> Callable[[], None]:
-        self._count_all(sends, kind)  # here: whoever waits may do so in another epoch
+        self._count_all(sends, kind)  # counted here: the wait may be in another epoch
         if self._device.type == "cuda":  # a stream waits for all that NCCL does on it: whoever waits begins
             return lambda: self._in_turns(sends, recvs)
         others = [(self.rank + turn) % self.size for turn in range(1, self.size)]

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None, *, begun: float | None = None) -> in
     try:
         _take_place(args.run_dir, resume=args.resume)
         _serve(args, rank, begun)
-    except Exception as error:  # the edge of the process: whoever started us must learn why
+    except Exception as error:  # the edge of the process: the parent must learn the reason
         text = str(error) if isinstance(error, GnnError) else f"{type(error).__name__}: {error}"
         code = error.exit_code if isinstance(error, GnnError) else 1
         if code != 2:
@@ -129,7 +129,7 @@ def _serve(args: argparse.Namespace, rank: int, begun: float) -> None:
         result["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         result["transport"] = transport
         run_files.write_result(args.run_dir, cast(Trained, result))
-    with contextlib.suppress(PeerLost):  # whoever left first has its result too
+    with contextlib.suppress(PeerLost):  # a rank that left first has its result too
         group.barrier()
 
 

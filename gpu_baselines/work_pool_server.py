@@ -31,7 +31,7 @@ def door(group: Group, made: Callable[[], Pool], timeout_s: float) -> Iterator[D
         return
     server = PoolServer(made(), group, timeout_s)
     yield lambda ask: server.ask(0, ask)
-    server.join()  # not after a failure: whoever a thread waits for may be gone
+    server.join()  # not after a failure: a thread's peer may be gone
 
 
 def _asked(group: Group, ask: Ask) -> int:

@@ -76,8 +76,8 @@ MOST = 8  # names in one note
 class Found:
     """The arrays of one mapping, by their meaning."""
 
-    keys: dict[str, str]  # what it is -> its name there
-    values: dict[str, Any]  # what it is -> its value
+    keys: dict[str, str]  # meaning -> its name in the mapping
+    values: dict[str, Any]  # meaning -> its value
     splits: dict[str, Any] = field(default_factory=dict)  # masks and lists of vertices, by their names there
     left: dict[Any, Any] = field(default_factory=dict)  # neither
 

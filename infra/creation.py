@@ -37,7 +37,7 @@ from siafu.pricing.cost import Cost
 LOCAL_PARTS = ("data", "network", "function")
 BOOTSTRAP_STACK = "CDKToolkit"
 POLL_S, SETTLE_S = 5.0, 30 * 60.0
-#: State of a stack that cannot be changed -> what it is and what to do.
+#: State of a stack that cannot be changed -> its meaning, and advice.
 STUCK = {
     "DELETE_FAILED": "half removed (delete failed); siafu destroy removes the rest first",
     "UPDATE_ROLLBACK_FAILED": (

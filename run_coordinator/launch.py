@@ -267,7 +267,7 @@ class _Attempt:
             if self.coordinator.at_limit:
                 if time.monotonic() - self.coordinator.stopped_at > WEIGHTS_S:
                     return
-                continue  # whoever is missing or silent now is not waited for
+                continue  # missing or silent members are not awaited
             self.check()
             if (death := self.host.dead()) is not None:
                 raise PeerLost(str(death))

@@ -74,7 +74,7 @@ class Meter:
     def report(self, server: int, totals: Mapping[str, float], now: float, alive: int | None = None) -> None:
         """Takes in the totals of a graph server's backend. ``alive``: its environments, if the report has them."""
         mine = self._servers.setdefault(server, _Counted(at=now))
-        launched = totals.get("invocations", 0.0)  # without those that the service refused, once that is known
+        launched = totals.get("invocations", 0.0)  # without refused invocations, once these are known
         since = max(0.0, launched - mine.launched)
         mine.environment_s += (mine.alive + since) * (now - mine.at)
         mine.alive = mine.alive + int(since) if alive is None else alive

@@ -50,7 +50,7 @@ class Planned:
     considered: int
     lambdas: Lambdas | None
     gpus: Sequence[Mapping[str, Any]]
-    caveats: Sequence[str]  # of the assumptions, those that may change the decision
+    caveats: Sequence[str]  # assumptions that may change the decision
     assumptions: Sequence[str]
 
     @property

@@ -15,7 +15,7 @@ from cost_planner.plan.ranking import Predicted
 from siafu.errors import counted
 from siafu.progress import dollars, duration
 
-#: Backend -> what it is for a reader, and what to do where it is worth most.
+#: Backend -> its name for a reader, and advice if it has the highest value.
 NAMES = {
     "cpu": ("CPU servers alone", "Use CPUs only"),
     "lambda": ("CPU servers with Lambdas", "Use Lambdas"),

@@ -30,7 +30,7 @@ CUT = 0.5
 SHARED = 1.84
 #: What else it may be: what METIS finds in a graph with communities, and hardly better than at random.
 LOW_CUT, HIGH_CUT = 0.1, 0.9
-#: Of the vertices of a graph without shards, those that train and those that validate: Reddit's, as GraphSAGE split it.
+#: Shares of training and validation vertices in a graph without shards: Reddit's, as GraphSAGE split it.
 TRAINS, VALIDATES = 0.66, 0.1
 #: A source with fewer edges than this is cut into so many parts, to see how many rows cross: seconds of METIS.
 TRIAL_PARTS, TRIAL_EDGES = 4, 5_000_000

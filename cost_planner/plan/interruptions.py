@@ -28,7 +28,7 @@ BOOT_S, BOOT_SOURCE = 25.8, "github.com/brevdev/ec2-coldboot-research, 2026-02-0
 @dataclass(frozen=True)
 class Interruptions:
     expected: float  # of all machines, in the undisturbed run
-    each_s: float  # that one costs
+    each_s: float  # that one interruption costs
 
     @property
     def seconds(self) -> float:

@@ -30,7 +30,7 @@ class Products:
 
     flops: int = 0  # additions and multiplications; results are computed in whole vectors
     columns: int = 0  # of the rows that go into products and come out
-    made: int = 0  # of those that come out
+    made: int = 0  # of the rows that come out
     calls: int = 0  # products, however many rows
 
 

@@ -41,7 +41,7 @@ class StepWork:
 
     seconds: float = 0.0  # of a graph thread, or of an environment's processor
     shared: bool = False  # a server's idle threads help with ``seconds``
-    cut: float = 0.0  # of a graph thread before a tensor task is sent to whoever computes it: rows of its edges
+    cut: float = 0.0  # of a graph thread before it sends a tensor task: cutting out the rows of its edges
     held: float = 0.0  # of a graph thread before that, in which it keeps the main thread (Python's lock) from running
     down: float = 0.0  # bytes to the environment
     up: float = 0.0  # bytes back

@@ -75,12 +75,12 @@ class Fleet:
         assert len(plan.work) == len(plan.program), (len(plan.work), len(plan.program))
         self.plan, self.timeline, self.epochs = plan, timeline, epochs
         self.num_simulated = min(plan.servers, REPRESENTATIVES)
-        #: Each of the simulated ones stands for so many that one server talks with.
+        #: Number of peers of a server that each simulated server stands for.
         self.peers_each = (plan.servers - 1) / max(1, self.num_simulated - 1)
         self.evaluated = [e for e in range(epochs) if plan.eval_every and (e + 1) % plan.eval_every == 0]
         shared = Cores(timeline, plan.cores) if plan.together else None
         self.memory = Link(timeline, LinkRate(plan.memory_bytes_per_s)) if plan.together else None
-        #: Requests that nobody simulates are taken to be spread like those that are.
+        #: Requests that are not simulated are assumed to be spread like the simulated ones.
         self.asked_by = plan.servers / self.num_simulated
         self.proxy = Pool(timeline, 1, shared or Cores(timeline, 1))
         self.coordinator = Pool(timeline, 1, shared or Cores(timeline, 1))

@@ -63,7 +63,7 @@ def suits(config: Config) -> bool:
 def _work(config: Config, model: Model, counts: Counts, card: Card, lane: Lane) -> list[StepWork]:
     program, item, n = model.program(lane), np.dtype(config.model.dtype).itemsize, counts.vertices
     others, ghosts = max(1, counts.parts - 1), counts.ghosts
-    if counts.among is not None and lane is Lane.TRAIN:  # those that no edge mentions are left out (gpu_baselines.part)
+    if counts.among is not None and lane is Lane.TRAIN:  # ghosts without an edge are left out (gpu_baselines.part)
         train = model.spec.num_train / (counts.parts * counts.vertices)
         ghosts *= reach.share_of_ghosts_among(train, counts.among, counts.crossing)
     found = []

@@ -167,9 +167,9 @@ class _Shares:
 
     counted: float  # of all rows: those with a loss, or that are judged
     held: float  # of all rows
-    train: float  # rows: with a loss; when evaluating, those that metrics read
+    train: float  # rows: with a loss; when evaluating, rows that metrics read
     judged: float  # rows: of the last stage without a loss
-    feeding: float  # rows: before the loss's gather, those that have an edge into them
+    feeding: float  # rows: before the loss's gather, rows with an edge into these
     loss: float  # rows: that a last stage is sent
     edges_of_loss: float  # edges: along which the loss's gather passes rows
     edges: float  # edges: along which others do

@@ -18,7 +18,7 @@ from cost_planner.value import judge
 from cost_planner.value.rows import REACHED, reached
 from siafu.progress import dollars
 
-#: Part of a bill -> what it is called.
+#: Part of a bill -> its name.
 PARTS = {
     "lambda": "Lambdas",
     "graph_servers": "graph servers",

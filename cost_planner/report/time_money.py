@@ -13,7 +13,7 @@ from siafu.progress import duration
 
 #: Of the range of each axis, in the logarithm: room beside the outermost points.
 ROOM = 0.12
-#: Marks of the axis of times, in seconds: those that people count in.
+#: Marks of the axis of times, in seconds: usual units of time.
 TIMES_S = [unit * count for unit in (1, 60, 3600) for count in (1, 2, 5, 10, 20, 30)]
 TIMES_S += [3600 * count for count in (48, 120, 240, 480, 1200)]
 

@@ -40,10 +40,10 @@ class Skipping(Broadcasts):
         self._device, self._asked = device, asked
         # All mutable state, by layer:
         self._sent: dict[int, Tensor] = {}  # [n, F], our rows as others have them
-        self._held: dict[int, Tensor] = {}  # [h', F], of others' rows those that we want
+        self._held: dict[int, Tensor] = {}  # [h', F], others' rows that we need
         self._skips: dict[int, int] = {}  # in a row
         self._epochs: dict[int, int] = {}  # so far
-        self._given, self._saved = 0, 0  # our broadcasts so far, and those that we skipped
+        self._given, self._saved = 0, 0  # our broadcasts so far, and our skipped ones
 
     def __call__(self, way: Way, layer: int, rows: Tensor, wanted: list[Tensor]) -> Tensor:
         if way == "backward":

@@ -29,7 +29,7 @@ class Split:
     val: int
     test: int
     unused: int  # labelled vertices in none of them
-    classes_without_train: int  # of those that have a vertex
+    classes_without_train: int  # of the classes with a vertex
 
 
 @dataclass(frozen=True)

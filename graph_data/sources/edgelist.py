@@ -100,13 +100,13 @@ class EdgeList:
     type: str | None  # the column of the edges' types
     num_edge_types: int | None  # if types are numbers as they stand
     how: str  # ids are said to be: one of graph_data.sources.ids.HOWS
-    id_type: Any  # what they are: an Arrow type; None: integers of 64 bits
+    id_type: Any  # their Arrow type; None: integers of 64 bits
     num_vertices: int | None  # if ids are vertex numbers
     features: str
     labels: str | None
     target: str
     split: str | None
-    tables: dict[str, Table]  # of features, labels and split, those that are tables
+    tables: dict[str, Table]  # the tables among features, labels and split
     identities: tuple[Identity, ...]  # of the files: they are read more than once
 
     @property

@@ -48,7 +48,7 @@ SOURCES = {
     "synthetic": "graph_data.sources.synthetic:load",
 }
 OF_VERTICES = ("features", "labels", "split")  # options that name files
-ENDINGS = {".npz": "npz", ".bsnap": "bsnap", ".dgl": "dgl", ".pt": "pyg"}  # of a file -> what it is
+ENDINGS = {".npz": "npz", ".bsnap": "bsnap", ".dgl": "dgl", ".pt": "pyg"}  # ending of a file -> kind of source
 DATA_VARIABLE = "SIAFU_DATA"  # the folder where bare names are looked up first
 DATA_FOLDERS = ("data", "../shared/data")
 

@@ -138,7 +138,7 @@ class Layout:
     separator: str
     comments: tuple[str, ...]  # lines above the header
     has_header: bool
-    rows: tuple[tuple[str, ...], ...]  # those that are whole in the head of the file, as they stand, with the header
+    rows: tuple[tuple[str, ...], ...]  # complete rows in the head of the file, unchanged, with the header
 
     @cached_property
     def first(self) -> list[str]:

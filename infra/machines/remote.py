@@ -200,7 +200,7 @@ def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tu
     (run_dir / CONFIG).write_text(text)
     (run_dir / REMOTE).write_text(json.dumps({"bucket": mailbox.bucket, "run": run}) + "\n")
     mailbox.put(run_key(run, CONFIG), text.encode())
-    for name in (NAMES, STANDARD):  # nobody there has them: whoever follows the run gets them from here
+    for name in (NAMES, STANDARD):  # no machine has them: followers of the run get them from here
         if (run_dir / name).is_file():
             mailbox.upload(run_dir / name, piece_key(run, name))
     request = {

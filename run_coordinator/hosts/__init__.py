@@ -24,7 +24,7 @@ HOSTS = {
 }
 
 
-#: The code of a member that is gone with its machine, or with whoever watched over it there.
+#: The code of a member that is lost with its machine, or with the agent or actor that ran it.
 LOST = -1000
 
 

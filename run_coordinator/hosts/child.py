@@ -143,7 +143,7 @@ class Child:
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """Defers SIGINT, SIGTERM and SIGHUP: between a child's start and our record of it, they would leave it behind."""
-    if threading.current_thread() is not threading.main_thread():  # only that one hears of signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
         yield
         return
     came: list[int] = []

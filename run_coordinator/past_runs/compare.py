@@ -30,7 +30,7 @@ examples:
   siafu compare runs/20261126-101500-cora-gcn-pipe runs/20261126-101700-cora-gat-pipe
   siafu compare runs/cora-gcn-seeds-* --json
 """
-#: Where a run is, not what it is.
+#: Settings of a run's place, not of the run itself.
 PLACES = ("run.dir", "data.cache_dir")
 #: Of a curve, in characters; and of a column, however narrow the terminal is.
 WIDTH, LEAST_WIDTH = 20, 8
@@ -41,7 +41,7 @@ class Column:
     """One run, or runs that differ by their seeds alone."""
 
     name: str
-    runs: Sequence[PastRun]  # at least one; of seeds those that have finished, if any has
+    runs: Sequence[PastRun]  # at least one; of several seeds the finished runs, if there are any
     num_left_out: int = 0
 
     @property
