@@ -1,8 +1,8 @@
 """Predicts a run's peak memory before it starts: bytes by role and by kind. Pure.
 
-Everything that grows with the graph is computed from the shards' manifest and from the model's program. What does not
-(an interpreter with its libraries) was measured once, with Python 3.11 and numpy 2 on Linux;
-``python -m benchmarks measure memory`` compares.
+Memory that grows with the graph is computed from the shards' manifest and the model's program. The rest (an interpreter
+with its libraries) was measured once, with Python 3.11 and numpy 2 on Linux; ``python -m benchmarks measure memory``
+compares.
 
 A graph server maps its shard's files and holds three things per vertex: layer 0's aggregate, the published slots (rows
 of inner vertices and ghosts), and the slots of its intervals between two steps. Those are counted by walking the
@@ -76,7 +76,7 @@ STEP_COPIES = 4
 
 @dataclass(frozen=True)
 class Part:
-    """Something that takes memory, in all processes of a role together."""
+    """A kind of memory of a role, summed over its processes."""
 
     role: str
     name: str
@@ -93,7 +93,7 @@ class Prediction:
 
     @property
     def by_role(self) -> dict[str, int]:
-        """Roles without a process are left out."""
+        """Bytes by role, without roles that have no process."""
         totals: Counter[str] = Counter()
         for part in self.parts:
             totals[part.role] += part.nbytes
@@ -103,7 +103,7 @@ class Prediction:
 def predict(config: Config, manifest: Manifest, *, aggregated: bool = False, cores: int | None = None) -> Prediction:
     """The peak of a run on these shards. ``aggregated``: layer 0's aggregate was kept by an earlier run.
 
-    ``cores``: of the machine, where the config leaves threads or Lambdas to it.
+    ``cores``: of the machine, if the config leaves the number of threads or Lambdas to it.
     """
     cores = cores or allotment.cores()
     spec = ModelSpec.of(config, manifest)
@@ -129,8 +129,8 @@ def predict(config: Config, manifest: Manifest, *, aggregated: bool = False, cor
 
 
 def of_graph_server(config: Config, manifest: Manifest, *, cores: int | None = None) -> int:
-    """The peak of the graph server that holds the most, in bytes, libraries that it shares with others included: what
-    ``siafu.peak_memory`` measures."""
+    """The peak in bytes of the largest graph server, including libraries that it shares with others, as
+    ``siafu.peak_memory`` measures it."""
     cores = cores or allotment.cores()
     model = models.kept(ModelSpec.of(config, manifest))
     weights = sum(array.nbytes for array in models.shapes(model.spec).values())
@@ -145,7 +145,7 @@ def of_graph_server(config: Config, manifest: Manifest, *, cores: int | None = N
 
 
 def processes(config: Config, cores: int) -> Counter[str]:
-    """How many of each role a run has."""
+    """The number of processes of each role."""
     return Counter(
         {
             GRAPH_SERVERS: config.data.parts,
@@ -157,7 +157,7 @@ def processes(config: Config, cores: int) -> Counter[str]:
 
 
 def _merged(parts: list[Part]) -> list[Part]:
-    """Parts of one role and name as one, in the order of the roles."""
+    """Merges parts of one role and name, in the order of the roles."""
     totals: dict[tuple[str, str], int] = {}
     for part in parts:
         totals[part.role, part.name] = totals.get((part.role, part.name), 0) + part.nbytes
@@ -227,8 +227,7 @@ def _graph_server(
 
 
 def slot_bytes(model: Model, program: Program, num_rows: int, itemsize: int, degree: float = 1.0) -> int:
-    """The most that intervals hold between two steps, if all of them are at the same
-    step. ``degree``: edges of a row."""
+    """The most bytes that intervals hold between two steps, if all are at the same step. ``degree``: edges of a row."""
     live: set[str] = set()
     most = 0.0
     for pc, step in enumerate(program.steps):
@@ -241,7 +240,7 @@ def slot_bytes(model: Model, program: Program, num_rows: int, itemsize: int, deg
 def table_bytes(
     config: Config, model: Model, entry: PartitionEntry, programs: dict[Lane, Program], held: Mapping[Lane, int]
 ) -> int:
-    """Of all published slots of both lanes. ``held``: vertices of which each holds rows."""
+    """Bytes of all published slots of both lanes. ``held``: number of vertices whose rows each lane holds."""
     stored = 2 if config.model.rows == "bfloat16" else np.dtype(config.model.dtype).itemsize
     total = 0
     for lane, program in programs.items():
@@ -254,7 +253,8 @@ def table_bytes(
 
 
 def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, lane: Lane) -> int:
-    """Of layer 0: dense as it is stored; of a bag of words, if it stays one, a column and a value for each word."""
+    """Bytes of layer 0's aggregate: dense as it is stored; for a bag of words that stays one, a column and a value for
+    each word."""
     stored = 2 if config.model.rows == "bfloat16" else np.dtype(config.model.dtype).itemsize
     dense = int(share_aggregated(manifest, lane) * entry.vertices) * manifest.num_features * stored
     if not manifest.sparse_features:
@@ -263,7 +263,7 @@ def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry, l
 
 
 def share_stored(manifest: Manifest, entry: PartitionEntry) -> float:
-    """Of the values of a bag of words, those that are not zero."""
+    """Share of a bag of words' values that are not zero."""
     return entry.words / max(1, entry.vertices * manifest.num_features)
 
 
@@ -275,14 +275,14 @@ def aggregate_entries(manifest: Manifest, entry: PartitionEntry, lane: Lane) -> 
 
 
 def share_aggregated(manifest: Manifest, lane: Lane) -> float:
-    """Of all vertices, those that a lane's aggregate of layer 0 is made of (ADR 0043)."""
+    """Share of all vertices in a lane's aggregate of layer 0 (ADR 0043)."""
     if not _sees_training_alone(manifest, lane):
         return 1.0
     return views.share_of_loss(reach.share_that_counts(manifest, manifest.inductive_split, lane))
 
 
 def _share_filled(manifest: Manifest, entry: PartitionEntry, lane: Lane) -> float:
-    """Of the values of a lane's aggregate of layer 0 of a bag of words, those that are not zero."""
+    """Share of non-zero values in a lane's aggregate of layer 0, for a bag of words."""
     share, links, gathering = share_stored(manifest, entry), reach.Links.of(manifest), 1.0
     edges = links.edges[MESSAGE] if links else 1.0  # of links, pairs are not gathered along
     if _sees_training_alone(manifest, lane):  # other vertices, if they are there at all, have their own words alone
@@ -296,8 +296,8 @@ def _share_filled(manifest: Manifest, entry: PartitionEntry, lane: Lane) -> floa
 
 
 def _mapped_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
-    """Of the shard's files, those that stay: of dense features the pages are let go once
-    read, unless layer 0 has own rows."""
+    """Bytes of the shard's files that stay in memory. Pages of dense features are released once read, unless layer 0
+    has own rows."""
     own = any("H0" in step.reads for program in programs.values() for step in program.steps)
     skip = not own and not manifest.sparse_features
     return sum(file.bytes for name, file in entry.files.items() if not (skip and name.startswith("features")))
@@ -306,7 +306,7 @@ def _mapped_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, progr
 def _edges_of_loss_bytes(
     config: Config, manifest: Manifest, entry: PartitionEntry, lane: Lane, program: Program
 ) -> int:
-    """Of ``views.into_training``, both ways."""
+    """Bytes of ``views.into_training``, both directions."""
     if _sees_training_alone(manifest, lane) or not any(step.of_loss for step in program.steps):
         return 0
     share = views.share_of_loss(reach.share_that_counts(manifest, config.data.split, lane))
@@ -317,7 +317,7 @@ def _edges_of_loss_bytes(
 
 
 def _gathered_along_bytes(manifest: Manifest, entry: PartitionEntry) -> int:
-    """Of ``views.view``, where training is inductive or predicts edges: in-edges, and out-edges that are others."""
+    """Bytes of ``views.view`` if training is inductive or predicts edges: in-edges, and out-edges where they differ."""
     links = reach.Links.of(manifest)
     share = links.edges[MESSAGE] if links else reach.share_among_training(manifest)
     if share is None:
@@ -329,7 +329,7 @@ def _gathered_along_bytes(manifest: Manifest, entry: PartitionEntry) -> int:
 
 
 def _pairs_bytes(manifest: Manifest, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
-    """Of ``graph_server.operators.pairs``, of each lane: the other end and a type of each pair, and vertices' ids."""
+    """Bytes of ``graph_server.operators.pairs`` for every lane: other end and type of each pair, and vertices' ids."""
     if (links := reach.Links.of(manifest)) is None:
         return 0
     pairs = sum(links.edges[kind] for lane in programs for kind in views.PAIRS[lane]) * entry.in_edges
@@ -337,7 +337,7 @@ def _pairs_bytes(manifest: Manifest, entry: PartitionEntry, programs: dict[Lane,
 
 
 def _scoring_bytes(config: Config, model: Model, manifest: Manifest, entry: PartitionEntry, threads: int) -> int:
-    """What a server holds of pairs that are scored, of the lane that has most."""
+    """Bytes that a server holds for scored pairs, in the lane that has most."""
     if (links := reach.Links.of(manifest)) is None:
         return 0
     itemsize, most = np.dtype(config.model.dtype).itemsize, 0.0
@@ -363,8 +363,8 @@ def _scoring_bytes(config: Config, model: Model, manifest: Manifest, entry: Part
 def _pairs_of_task(
     model: Model, scored: Scored, lane: Lane, vertices: float, table_rows: float, itemsize: int
 ) -> tuple[float, float]:
-    """Bytes of the rows that the pairs of so many ``vertices`` share, and of what each pair has of its own: the number
-    of its row, and in training its type."""
+    """Bytes of the rows that the pairs of ``vertices`` share, and of each pair's own data: its row number, and in
+    training its type."""
     pairs = scored.pairs * vertices
     return (
         scored.rows_read(vertices, table_rows) * _width_of_pairs(model) * itemsize,
@@ -385,8 +385,8 @@ def _chosen_bytes(
     program: Program,
     on_card: bool,
 ) -> int:
-    """Constants of the rows that a lane holds, or that its marked stages compute on, cut out of all rows' (ADR 0039,
-    0040, 0043). An inductive lane's aggregate is of these rows itself."""
+    """Bytes of constants cut out of all rows' for the rows that a lane holds or its marked steps compute (ADR 0039,
+    0040, 0043). An inductive lane's aggregate has only these rows."""
     among = _sees_training_alone(manifest, lane)
     counted = reach.share_that_counts(manifest, config.data.split, lane)
     feeding = counted if among else reach.share_that_feeds(counted, manifest.num_edges / manifest.num_vertices)
@@ -413,7 +413,7 @@ def _chosen_bytes(
 
 
 def _share_held(config: Config, manifest: Manifest, lane: Lane, program: Program, on_card: bool) -> float:
-    """Of a partition's vertices, those of which a lane holds rows (ADR 0043)."""
+    """Share of a partition's vertices whose rows a lane holds (ADR 0043)."""
     counted, among = reach.share_that_counts(manifest, config.data.split, lane), _sees_training_alone(manifest, lane)
     if on_card and not among:
         return 1.0
@@ -421,14 +421,14 @@ def _share_held(config: Config, manifest: Manifest, lane: Lane, program: Program
 
 
 def _sees_training_alone(manifest: Manifest, lane: Lane) -> bool:
-    """Whether a lane gathers along the edges between training vertices."""
+    """Whether a lane gathers only along edges between training vertices."""
     return manifest.edge_types == "inductive" and lane is Lane.TRAIN
 
 
 def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> int:
-    """What layer 0's aggregate is made from, beside the shard: first the features of ghosts, as they came, as they are
-    stacked, and as many for our peers. Then all but one of these are gone, and there is a block of columns, with the
-    rows that are converted and summed for it."""
+    """Bytes that layer 0's aggregate is made from, beside the shard. At first, ghosts' features are there three times:
+    as received, stacked, and copies for peers. Then one copy stays, with a block of columns, and the rows converted and
+    summed for it."""
     if manifest.sparse_features:
         return _sparse_product_bytes(manifest, entry, itemsize)
     stored = sum(file.bytes for name, file in entry.files.items() if name.startswith("features"))  # as they travel, too
@@ -438,9 +438,9 @@ def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> i
 
 
 def _sparse_product_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> int:
-    """Of a bag of words (``Gather.sparse``): words in the model's dtype, those of ghosts behind those of vertices, and
-    a value for each edge and each vertex's own row. The product is the aggregate itself, if it stays sparse: the kernel
-    counts each row's entries before it writes them. If not, both are there."""
+    """Bytes of the product for a bag of words (``Gather.sparse``): words in the model's dtype, ghosts' behind
+    vertices', and a value for each edge and each vertex's own row. A product that stays sparse is the aggregate: the
+    kernel counts each row's entries first. If not, both are there."""
     links = reach.Links.of(manifest)
     words = share_stored(manifest, entry) * manifest.num_features * entry.vertices
     as_stored = entry.files["features_data.npy"].bytes // max(1, round(words)) == itemsize
@@ -456,14 +456,14 @@ def _sparse_product_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: i
 
 
 def _vertex_bytes(entry: PartitionEntry, itemsize: int) -> int:
-    """Gather's factors, and the numbers of ghosts and of the rows that peers need."""
+    """Bytes of Gather's factors, and of the numbers of ghosts and of the rows that peers need."""
     ghosts = entry.ghosts_in + entry.ghosts_out
     return (entry.vertices + ghosts) * itemsize + 4 * 8 * ghosts + 8 * (entry.vertices + entry.ghosts_in)
 
 
 def _columns(model: Model, program: Program, slot: str, degree: float) -> float:
-    """Of a row of the slot, for all its edges if it is one of edges; 0 if the slot is the same in every epoch, or is of
-    pairs, which are counted apart."""
+    """Columns of a slot in a row; of all its edges for a slot of edges. 0 for a slot that never changes, and for slots
+    of pairs, which are counted apart."""
     if slot in program.constants | GIVEN_SLOTS or slot in (TRUE, SCORES):
         return 0
     return model.width(slot) * (degree if is_of_edges(slot) else 1)
@@ -473,7 +473,7 @@ def _columns(model: Model, program: Program, slot: str, degree: float) -> float:
 
 
 def _product_bytes(config: Config, model: Model, manifest: Manifest) -> int:
-    """What a thread keeps from product to product: of the largest, float32. Words are multiplied without."""
+    """Bytes that a thread keeps between products, for the largest float32 product. Products of words need none."""
     if config.model.dtype != "float32":
         return 0
     num_rows, most = manifest.num_vertices // (config.data.parts * config.train.intervals), 0
@@ -486,7 +486,7 @@ def _product_bytes(config: Config, model: Model, manifest: Manifest) -> int:
 
 
 def _largest_stage(model: Model) -> int:
-    """Bytes of the weights of the stage that has the most."""
+    """Bytes of the largest stage's weights."""
     stages = Counter[int]()
     for name, array in models.shapes(model.spec).items():
         stages[model.stage(name)] += array.nbytes
@@ -495,7 +495,7 @@ def _largest_stage(model: Model) -> int:
 
 def _param_servers(config: Config, weights: int) -> list[Part]:
     count = config.servers.param_servers
-    versions = 3 + config.train.staleness  # those in use, and those that evaluation still reads
+    versions = 3 + config.train.staleness  # versions in use, and versions that evaluation still reads
     moments = 2 if config.train.optimizer == "adam" else 1
     sums = math.ceil(math.log2(config.data.parts * config.train.intervals + 1)) + 1
     return [

@@ -31,7 +31,7 @@ class Crossing:
         return cls(sum(entry.cut_edges for entry in manifest.partitions) / pairs, ghosts / pairs)
 
     def leads(self, share: float) -> float:
-        """Of the ghosts, those of whose edges at least one is among this share of all edges, which lie anywhere.
+        """Share of the ghosts with at least one edge in a random share of all edges.
 
         Assumed: numbers of edges have a negative binomial distribution, the one with this mean and as many zeros.
         """
@@ -44,7 +44,7 @@ class Crossing:
 
     @cached_property
     def _spread(self) -> float:
-        """The distribution's second parameter: infinite, where even Poisson's would have more zeros."""
+        """The distribution's second parameter; infinite if even Poisson's would have more zeros."""
         wanted = -math.log(max(1e-300, 1 - self.ghosts))
         if wanted >= self.edges:
             return math.inf
@@ -58,14 +58,15 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Links:
-    """Where edges are predicted (``views.of_types``): the share of each type, in the order of ``siafu.graph``."""
+    """Shares of each edge type if edges are predicted (``views.of_types``), in the order of ``siafu.graph``."""
 
     edges: tuple[float, ...]  # of all edges
     crossing: tuple[float, ...]  # of those between partitions
 
     @classmethod
     def of(cls, manifest: Manifest) -> Links | None:
-        """Assumed: ends of false pairs lie anywhere; of all others, each type has the same share that crosses."""
+        """The shares of a manifest. Assumed: ends of false pairs lie anywhere; the same share of every other type
+        crosses."""
         if manifest.edge_types != "links":
             return None
         numbers, anywhere = manifest.type_counts, 1 - 1 / manifest.num_partitions
@@ -77,7 +78,7 @@ class Links:
         return cls(tuple(number / every for number in numbers), tuple(number / cut for number in crossing))
 
     def share_of_ghosts(self, step: Step, lane: Lane, crossing: Crossing) -> float:
-        """Of the ghosts of a Scatter's rows, those that the lane's pairs read, or that it gathers.
+        """Share of a Scatter's ghosts that the lane's pairs read, or that it gathers.
 
         MEASURED: GCN 2 x 64, METIS, times the real bytes: cora in 2 and 4 parts 1.07 and 1.06, amazon_computers in 2
         1.22.
@@ -87,15 +88,14 @@ class Links:
 
 
 def share_that_counts(manifest: Manifest, split: int, lane: Lane) -> float:
-    """Of all vertices, those whose outputs the lane wants: in training those that train, in evaluation those that are
-    judged."""
+    """Share of the vertices whose outputs the lane needs: training vertices, or in evaluation the judged ones."""
     sizes = manifest.splits[split]
     number = sizes.train if lane is Lane.TRAIN else sizes.train + sizes.val + sizes.test
     return number / max(1, manifest.num_vertices)
 
 
 def share_among_training(manifest: Manifest) -> float | None:
-    """Of all edges, those between training vertices: inductive training gathers along them alone. None: training is not
+    """Share of the edges between training vertices: inductive training gathers along them alone. None: training is not
     inductive."""
     if manifest.edge_types != "inductive":
         return None
@@ -103,8 +103,8 @@ def share_among_training(manifest: Manifest) -> float | None:
 
 
 def share_of_ghosts(step: Step, train: float, crossing: Crossing) -> float:
-    """Of the ghosts of a Scatter's rows, those whose rows travel (ADR 0038), where they are gathered along all edges.
-    train: share of vertices that count.
+    """Share of a Scatter's ghosts whose rows travel (ADR 0038), if they are gathered along all edges. train: share of
+    vertices that count.
 
     MEASURED (``benchmarks.acceptance.ghosts``): METIS, eleven graphs with their public splits: 1.07 times the real
     share (median); ten graphs 0.43 to 1.96 times, nell 4.1 to 5.5 times.
@@ -115,8 +115,8 @@ def share_of_ghosts(step: Step, train: float, crossing: Crossing) -> float:
 
 
 def share_of_ghosts_among(train: float, among: float, crossing: Crossing) -> float:
-    """The same where they are gathered along edges between training vertices alone (inductive training): ghosts that
-    train and have such an edge. among: of all edges, those.
+    """Share of a Scatter's ghosts whose rows travel in inductive training, which gathers only along edges between
+    training vertices: ghosts that train and have such an edge. among: share of such edges.
 
     MEASURED: METIS, 2 and 4 parts, 8% to 66% train: 1.00 to 1.15 times the real bytes. Where 20 vertices of each class
     train, in nine cuts of three graphs at most 11 ghosts are read, and up to 28 more are predicted.
@@ -125,7 +125,7 @@ def share_of_ghosts_among(train: float, among: float, crossing: Crossing) -> flo
 
 
 def share_that_feeds(train: float, degree: float) -> float:
-    """Of all vertices, those whose rows the loss's gather reads (ADR 0039): training vertices, and those with an edge
+    """Share of the vertices whose rows the loss's gather reads (ADR 0039): training vertices, and those with an edge
     into one. degree: edges from a vertex, on average.
 
     MEASURED (``benchmarks.acceptance.ghosts``): eleven graphs with their public splits 0.90 to 1.31 times the real
@@ -135,8 +135,8 @@ def share_that_feeds(train: float, degree: float) -> float:
 
 
 def share_held(program: Program, counted: float, degree: float, *, among: bool) -> float:
-    """Of a partition's rows, those that a lane holds (ADR 0043). counted: share of vertices that count; among: whether
-    the lane sees the edges between these alone. Not 0: some vertex trains, or no run begins."""
+    """Share of a partition's rows that a lane holds (ADR 0043). counted: share of vertices that count; among: whether
+    the lane sees only the edges between these. Never 0: a run needs a training vertex."""
     if among:
         return views.share_of_loss(counted)
     return views.share_that_feeds(share_that_feeds(counted, degree)) if program.of_loss else 1.0

@@ -1,7 +1,7 @@
 """Sums over edges: a sparse matrix that is multiplied with rows, forward and transposed.
 
-On the CPU by siafu's gather kernels, on a GPU by torch's sparse products. Values are as ``graph_server.aggregate`` has
-them: a_vu = t_v w_uv s_u, so that rows are scaled before they are summed, and sums after.
+The products use siafu's gather kernels on the CPU, and torch's sparse products on a GPU. Values are as in
+``graph_server.aggregate``: a_vu = t_v w_uv s_u, so that rows are scaled before they are summed, and sums after.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Half:
         self._matrices: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def __call__(self, X: Tensor) -> Tensor:
-        """[num_rows, F] of rows X [num_columns, F]."""
+        """The product, [num_rows, F], of rows X [num_columns, F]."""
         num_rows = len(self.edges.indptr) - 1
         if not len(self.edges.indices) or not X.shape[1]:
             return X.new_zeros(num_rows, X.shape[1])
@@ -38,7 +38,7 @@ class Half:
         return torch.sparse.mm(self._matrix(X), X)
 
     def _matrix(self, X: Tensor) -> Tensor:
-        """torch's copy of the edges, made where it is first wanted."""
+        """torch's copy of the edges, made on first use."""
         made, key = self._matrices, (X.device, X.dtype)
         if key not in made:
             value = np.ones(len(self.edges.indices), np.float32) if self.edges.weight is None else self.edges.weight
@@ -52,7 +52,7 @@ class Half:
 
 
 class Adjacency:
-    """Edges between ``num_rows`` targets and ``num_columns`` sources, with one factor for each of either."""
+    """Edges between ``num_rows`` targets and ``num_columns`` sources, with a factor for each target and each source."""
 
     def __init__(
         self, edges: Edges, num_columns: int, target_scale: Tensor | None, source_scale: Tensor | None, threads: int = 1
@@ -68,7 +68,7 @@ class Adjacency:
 
     @cached_property
     def _backward(self) -> Half:
-        """Made where it is first wanted: sums of features have no backward."""
+        """The edges by source, made on first use: sums of features have no backward."""
         return Half(transposed(self.edges, self.num_columns), self.num_rows, self._threads)
 
     def transposed(self, D: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class Adjacency:
 
 
 class Outer(Adjacency):
-    """Edges from a halo. Only targets that have one are computed: AdaQP's marginal vertices (section 3.2), which are
+    """Edges from a halo. Computes only targets with such an edge: AdaQP's marginal vertices (section 3.2), which are
     few in a good partition."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Outer(Adjacency):
         self._rows = Adjacency(replace(edges, indptr=indptr), num_columns, scale, source_scale, threads)
 
     def add_to(self, Z: Tensor, X: Tensor) -> Tensor:
-        """Z += A X, [num_rows, F]; Z itself."""
+        """Z += A X, [num_rows, F]; returns Z itself."""
         return Z.add_(self._rows(X)) if self._all else Z.index_add_(0, self._marginal, self._rows(X))
 
     def transposed(self, D: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ def _scaled(X: Tensor, scale: Tensor | None) -> Tensor:
 
 
 def transposed(edges: Edges, num_columns: int) -> Edges:
-    """The same edges by source, those of each by target."""
+    """The same edges grouped by source, ordered by target within each."""
     weight = np.ones(len(edges.indices), np.int8) if edges.weight is None else np.asarray(edges.weight)
     shape = len(edges.indptr) - 1, num_columns
     found = sp.csr_array((weight, np.asarray(edges.indices), np.asarray(edges.indptr)), shape=shape).tocsc()
@@ -115,7 +115,7 @@ def transposed(edges: Edges, num_columns: int) -> Edges:
 
 
 def columns(edges: Edges, first: int, stop: int) -> Edges:
-    """The edges from sources ``first:stop`` alone, which are 0 and on there."""
+    """The edges from sources ``first:stop`` alone, renumbered from 0."""
     indices: Array = np.asarray(edges.indices)
     kept = np.flatnonzero((indices >= first) & (indices < stop))
     indptr = np.searchsorted(kept, edges.indptr).astype(np.int64)

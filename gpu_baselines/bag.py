@@ -36,7 +36,7 @@ class Bag:
 
     @cached_property
     def entries(self) -> Entries:
-        """Its copy on the device."""
+        """The bag's copy on the device."""
         return Entries.of(self.sparse, self.device)
 
     def dense(self) -> Tensor:
@@ -67,7 +67,7 @@ class Bag:
         return Bag(rows, self.device)
 
     def summed(self, part: Part, group: Group) -> Any:
-        """A X: another bag while that is empty enough, else a tensor. The halo's rows come over the group."""
+        """A X: a bag while that is sparse enough, else a tensor. The halo's rows come over the group."""
         mine, inner = _matrix(self.sparse), _weighted(part.inner)
         if part.own_scale is not None:  # added here, where there are fewer entries than in products
             inner = inner + sp.diags_array(part.own_scale.cpu().numpy().astype(np.float64))
@@ -83,7 +83,7 @@ class Bag:
         return Bag(rows, self.device)
 
     def _of_halo(self, part: Part, group: Group) -> SparseRows:
-        """The halo's rows: first how long each is, then its columns and values."""
+        """Fetches the halo's rows: first their lengths, then columns and values."""
         sends: list[Any] = [ops.take(self.sparse, index.cpu().numpy()) for index in part.given]
         counts = torch.zeros(part.num_halo, dtype=torch.int64)
         group.exchange(
@@ -101,8 +101,7 @@ class Bag:
 
 
 def features(rows: Rows, device: torch.device, dtype: torch.dtype, *, sparse: bool = True) -> Any:
-    """What a net begins with: a bag if there is one in the shard, else (or if nothing
-    is to be sparse) a tensor [n, F]."""
+    """The input of a net: a bag if the shard has one, else (or if nothing is to be sparse) a tensor [n, F]."""
     if not sparse or not isinstance(rows, SparseRows):
         return dense(rows, device, dtype)
     mine = SparseRows(np.asarray(rows.indptr), np.asarray(rows.indices), np.asarray(rows.data), rows.width)
@@ -110,7 +109,7 @@ def features(rows: Rows, device: torch.device, dtype: torch.dtype, *, sparse: bo
 
 
 def dropped(X: Any, masks: Masks, vertices: Array, *, epoch: int, key: int | None) -> Any:
-    """X [n, F] of these vertices, a tensor or a bag, under the mask of that key; None: X itself."""
+    """X [n, F] of these vertices, a tensor or a bag, under the mask of ``key``; None: X itself."""
     if key is None or not masks.p:
         return X
     if isinstance(X, Bag):
@@ -120,7 +119,7 @@ def dropped(X: Any, masks: Masks, vertices: Array, *, epoch: int, key: int | Non
 
 
 def linear(X: Any, W: Tensor) -> Tensor:
-    """X W [n, G] of a tensor, a bag, or what is left of one; differentiable in W [F, G]."""
+    """X W [n, G], for X a tensor, a bag, or a dropped bag; differentiable in W [F, G]."""
     return X @ W if isinstance(X, Tensor) else _Product.apply(W, X)
 
 
@@ -140,7 +139,7 @@ def _matrix(rows: SparseRows) -> Any:
 
 
 def _weighted(A: Adjacency) -> Any:
-    """The matrix that an adjacency stands for."""
+    """The weighted matrix of an adjacency."""
     edges = A.edges
     value = np.ones(len(edges.indices)) if edges.weight is None else np.asarray(edges.weight, np.float64)
     matrix = sp.csr_array(

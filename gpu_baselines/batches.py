@@ -2,13 +2,14 @@
 
 1. A batch has up to ``per_batch`` subgraphs, drawn anew in every epoch. Each subgraph is in one batch of an epoch, and
    the sizes of batches differ by one at most. Draws depend on the seed and the epoch, not on the number of ranks.
-2. With one subgraph a batch, batches are the same in every epoch and keep their order, as in the GossipGCN thesis.
-3. A batch without a training vertex is none.
+2. With one subgraph per batch, batches are the same in every epoch and keep their order, as in the GossipGCN thesis.
+3. A batch without a training vertex is left out.
 4. METIS puts vertices of one class together: a batch of one subgraph sees few classes, and training may collapse.
-   ``mixture`` measures it as Cluster-GCN's figure 2 does, by the entropy of a batch's labels.
-5. Where a batch keeps few of its vertices' edges ("embedding utilization", section 3.1), sums in training are unlike
-   those of the whole graph, which evaluation takes. ``kept`` is the expected share.
-6. By default a batch has the fewest subgraphs with a mixture of ``MIXED`` and ``KEPT`` of the edges; less is warned of.
+   ``mixture`` measures this as Cluster-GCN's figure 2 does, by the entropy of a batch's labels.
+5. If a batch keeps few of its vertices' edges ("embedding utilization", section 3.1), sums in training differ from
+   those of the whole graph, which evaluation uses. ``kept`` is the expected share.
+6. By default a batch has the fewest subgraphs with a mixture of ``MIXED`` and ``KEPT`` of the edges; below these, a
+   warning is given.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Batches:
     seed: int
 
     def __call__(self, epoch: int) -> list[Array]:
-        """int64 [q] each, in the order in which they are computed: the numbers of a batch's subgraphs, ascending."""
+        """The batches of an epoch in the order of computation: each int64 [q], its subgraphs' numbers, ascending."""
         found = drawn(len(self.trains), self.per_batch, self.seed, epoch)
         return [subgraphs for subgraphs in found if self.trains[subgraphs].any()]
 
@@ -48,7 +49,7 @@ class Batches:
 
 
 def drawn(num_subgraphs: int, per_batch: int, seed: int, epoch: int) -> list[Array]:
-    """All subgraphs in batches of up to ``per_batch``."""
+    """All subgraphs, drawn into batches of up to ``per_batch``."""
     order = np.arange(num_subgraphs)
     if per_batch > 1:
         order = np.random.default_rng([seed, epoch, _DRAW]).permutation(num_subgraphs)
@@ -56,7 +57,7 @@ def drawn(num_subgraphs: int, per_batch: int, seed: int, epoch: int) -> list[Arr
 
 
 def counted(labels: list[Array], num_classes: int, target: str) -> Array:
-    """int64 [n, C]: how often each class is a label in each subgraph; of sets of labels, each label counts.
+    """Occurrences of each class among the labels of each subgraph, int64 [n, C]; in sets of labels, each label counts.
 
     labels: of the training vertices of each subgraph, int64 [k], 0 and 1 [k, C], or numbers [k] or [k, C].
     """
@@ -73,8 +74,8 @@ def _binned(values: list[Array]) -> list[Array]:
 
 
 def mixture(counts: Array, per_batch: int) -> float:
-    """The mean entropy of the labels of a batch, as a share of that of all training labels: 1 is a batch like the whole
-    graph, 0 one that sees a single class. 1 where there is only one class."""
+    """The mean entropy of the labels of a batch, as a share of that of all training labels: 1 for a batch like the
+    whole graph, 0 for one with a single class. Also 1 if the graph has only one class."""
     whole = float(_entropy(counts.sum(0)[None])[0])
     if not whole:
         return 1.0
@@ -86,13 +87,15 @@ def mixture(counts: Array, per_batch: int) -> float:
 
 
 def kept(inside: float, num_subgraphs: int, per_batch: int) -> float:
-    """The expected share of edges into a batch that begin in it. inside: of all edges, those inside a subgraph."""
+    """The expected share of edges into a batch that begin in the batch. inside: share of all edges that lie inside a
+    subgraph."""
     others = (per_batch - 1) / max(1, num_subgraphs - 1)
     return inside + (1 - inside) * others
 
 
 def enough(counts: Array, inside: float, most: int) -> int:
-    """The fewest subgraphs a batch with a mixture of ``MIXED`` and ``KEPT`` of the edges, up to ``most``."""
+    """The fewest subgraphs per batch with a mixture of at least ``MIXED`` and at least ``KEPT`` of the edges, up to
+    ``most``."""
     count = len(counts)
     sizes = dict.fromkeys(-(-count // batches) for batches in range(count, 0, -1))
     keeping = (size for size in sizes if size >= most or kept(inside, count, size) >= KEPT)
@@ -100,6 +103,6 @@ def enough(counts: Array, inside: float, most: int) -> int:
 
 
 def _entropy(counts: Array) -> Array:
-    """float64 [b], in nats, of counts [b, C]."""
+    """Entropy of counts [b, C], in nats: float64 [b]."""
     shares = counts / counts.sum(1, keepdims=True)
     return -(shares * np.log(np.where(shares > 0, shares, 1.0))).sum(1)

@@ -3,12 +3,11 @@
     forward     Z_i  = Σ_k A_ik  drop(H_k)              H_k: broadcast by block k's owner, block after block
     backward    dH_i = drop'(Σ_k A_kiᵀ dZ_k)            dZ_k likewise
 
-1. P ranks are B = P / c blocks times c replicas: block b's rows, and its edges, are on c ranks. A column of this grid
-   is one replica of every block, a row all replicas of one (c = 1: "1D", else "1.5D"; Tripathy et al., SC 2020, §4).
-2. A column broadcasts its share of the blocks, about B / c, among its own ranks; a rank sums over
-   these, and partial sums are all-reduced along rows. So replicas always have equal rows, and a
-   gradient counts on the first of them alone.
-3. A rank keeps of a block that comes in just the rows that it has an edge from: A_ik without its empty columns.
+1. P ranks are B = P / c blocks times c replicas: c ranks have block b's rows and edges. A column of this grid is one
+   replica of every block, a row all replicas of one block (c = 1: "1D", else "1.5D"; Tripathy et al., SC 2020, §4).
+2. A column broadcasts its share of the blocks, about B / c, among its own ranks; a rank sums over these, and partial
+   sums are all-reduced along rows. So replicas always have equal rows, and a gradient counts only on the first replica.
+3. Of an arriving block a rank keeps just the rows that it has an edge from: A_ik without its empty columns.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Way = Literal["forward", "backward"]
 
 
 class Grid:
-    """Where a rank stands."""
+    """A rank's position in the grid of blocks and replicas."""
 
     def __init__(self, group: Group, replicas: int):
         """``replicas`` divides the number of ranks. Collective."""
@@ -57,13 +56,13 @@ class Grid:
 
     @property
     def home(self) -> int:
-        """The replica whose share our own block is in."""
+        """The replica whose share contains our own block."""
         return next(j for j, share in enumerate(self.shares) if self.block in share)
 
 
 @dataclass(frozen=True)
 class Side:
-    """The ends of a block's edges, in one direction, that lie in other blocks of a column's share: h' rows."""
+    """The ends of a block's edges, in one direction, in other blocks of a column's share: h' rows."""
 
     ids: Array  # int64 [h'], global ids, by block
     wanted: list[Tensor]  # int64, by block: places of these rows in it; empty for our own, and outside of the share
@@ -72,26 +71,26 @@ class Side:
     of: Tensor | None  # [h'], of rows that are summed
 
     def summed(self, rows: Tensor) -> Tensor:
-        """[n, F] of rows [h', F]."""
+        """The sums over the edges, [n, F], of rows [h', F]."""
         Z = self.half(rows if self.of is None else rows * self.of[:, None])
         return Z if self.into is None else Z * self.into[:, None]
 
 
 class Broadcasts:
-    """Gets other blocks' rows here: every block of the share, every time. Ranks of a column call alike and in one
-    order."""
+    """Fetches other blocks' rows: every block of the share, every time. Ranks of a column make the same calls in the
+    same order."""
 
     def __init__(self, grid: Grid, sizes: list[int], clock: Clock, kind: str = "halo"):
-        """sizes: rows of each block. kind: under which the traffic of forward passes is counted."""
+        """sizes: rows of each block. kind: the name under which the traffic of forward passes is counted."""
         self.grid, self.kind, self._sizes, self._clock = grid, kind, sizes, clock
 
     def __call__(self, way: Way, layer: int, rows: Tensor, wanted: list[Tensor]) -> Tensor:
-        """Gives our rows [n, F] to the others; of theirs, the wanted ones: [h', F], by block."""
+        """Gives our rows [n, F] to the others; returns the rows of theirs that we need: [h', F], by block."""
         picked = [self.one(way, k, rows, wanted[k]) for k in self.grid.share]
         return torch.cat(picked) if picked else rows.new_empty(0, rows.shape[1])
 
     def one(self, way: Way, k: int, rows: Tensor, wanted: Tensor) -> Tensor:
-        """Block k is broadcast; the wanted rows of it."""
+        """Broadcasts block k; returns the rows of it that we need."""
         block = rows.contiguous() if k == self.grid.block else rows.new_empty(self._sizes[k], rows.shape[1])
         if block.numel():
             with self._clock("communicate"):
@@ -99,19 +98,20 @@ class Broadcasts:
         return block[wanted]
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint needs."""
+        """Tensors that a checkpoint needs."""
         return {}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Goes on from ``state``."""
+        """Restores the ``state``."""
 
     def facts(self) -> dict[str, object]:
-        """For the result; JSON."""
+        """Facts for the result; JSON."""
         return {}
 
 
 class BlockGraph:
-    """One block and its edges, as layers see them (``gpu_baselines.graph.Graph``). Trains: inference is over halos."""
+    """One block and its edges, as layers see them (``gpu_baselines.graph.Graph``). For training only: inference uses
+    halos."""
 
     training = True
 
@@ -129,7 +129,7 @@ class BlockGraph:
         threads: int,
         preaggregate: bool,
     ):
-        """shard: whose part it is, as the training lane sees it. ids: the vertices of every block. Collective."""
+        """shard: the block's partition, as the training lane sees it. ids: the vertices of every block. Collective."""
         self.part, self.num_inner, self.epoch = part, part.num_inner, 0
         self._grid, self._carrier, self._masks, self._clock = grid, carrier, masks, clock
         self._preaggregate = preaggregate
@@ -203,7 +203,7 @@ class BlockGraph:
     # --- single rows: attention ---------------------------------------------------------------------------------------
 
     def halo_rows(self, layer: int, H: Tensor, carrier: Broadcasts | None = None) -> Tensor:
-        """[h, F], before dropout: what our column has fetched, and what those of our replicas have."""
+        """The halo's rows [h, F], before dropout: those that our column has fetched, and those of our replicas."""
         carrier = carrier or self._carrier
         mine = carrier("forward", layer, H, self._into.wanted)
         if self._grid.replicas == 1:
@@ -217,7 +217,7 @@ class BlockGraph:
         return torch.cat(pieces)
 
     def returned(self, dHalo: Tensor) -> Tensor:
-        """[n, F]: gradients of halo rows, back with their owners: whole blocks, like rows on their way here."""
+        """Sends gradients of halo rows back to their owners: [n, F]. Sends whole blocks, as rows were sent."""
         grid, column, width = self._grid, self._grid.column, dHalo.shape[1]
         sends = [dHalo.new_zeros(0)] * grid.num_blocks
         for k, rows in enumerate(dHalo.split(self.part.wanted)):
@@ -288,7 +288,7 @@ def block_ids(part: Part, grid: Grid) -> list[Array]:
 def _sides(
     part: Part, shard: Shard, grid: Grid, ids: list[Array], masks: Masks, aggregation: str, threads: int
 ) -> tuple[Side, Side]:
-    """Of in-edges, and of out-edges."""
+    """The sides of in-edges and of out-edges."""
     n, device, dtype = part.num_inner, masks.device, masks.dtype
 
     # edges: those from other parts alone, whose columns are the ghosts.
@@ -325,7 +325,7 @@ def _sides(
 
 
 def _places(ghosts: Array, counts: list[int], ids: list[Array], device: torch.device) -> list[tuple[Tensor, int]]:
-    """By block: where the ghosts that it has lie in it, and how many rows it has."""
+    """For each block, the positions of its ghosts in it, and its number of rows."""
     found, first = [], 0
     for count, vertices in zip(counts, ids, strict=True):
         order = np.argsort(vertices, kind="stable")

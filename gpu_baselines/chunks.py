@@ -1,17 +1,18 @@
 """A stage's graph in chunks, with the history of rows that have not arrived yet: what GNNPipe's layers see (its
 §3.2).
 
-1. A chunk that goes through a layer leaves its rows there. A neighbour whose chunk has been through in this epoch, or
-   goes now, is taken as it is; any other as it was in an older epoch: from the history.
-2. The history of a layer is that of the last epoch (counted from 1) that ``freeze`` divides; before the
-   first such one it is what the first weights make of the whole graph. Rows are kept before dropout,
-   and dropped by this epoch's masks.
+1. A chunk that goes through a layer leaves its rows there. Rows of a neighbour whose chunk has gone through in this
+   epoch, or goes now, are used as they are; rows of any other are those of an older epoch: from the history.
+2. The history of a layer is that of the last epoch (counted from 1) that is a multiple of ``freeze``; before the first
+   such epoch, it is the first weights' output on the whole graph. Rows are kept before dropout, and dropped by this
+   epoch's masks.
 3. Backward, chunks come in reverse. Gradients reach rows of this epoch, and the history is constant ("no historical
-   gradients"): of the two ways across an edge between chunks one is left out. ``between`` multiplies the gradients that
-   cross; with 2 a gather's are, averaged over random orders, the exact ones, as far as the history is what it should be
-   (of several gathers in a row each is, but not their product: all layers of an epoch have one order).
-4. Where several ranks share a stage, each has a share of every chunk. Rows that others want of any of their chunks
-   travel once per layer and epoch, when they go through, and their gradients likewise.
+   gradients"): of the two directions across an edge between chunks, one gets no gradient. ``between`` multiplies the
+   gradients that cross. With 2 a gather's gradients, averaged over random orders, are the exact ones, as far as the
+   history is up to date. (That holds for each of several gathers in a row, but not for their product: all layers of an
+   epoch have one order.)
+4. If several ranks share a stage, each has a share of every chunk. Rows that other ranks need for any of their chunks
+   travel once per layer and epoch, when they go through, and so do their gradients.
 
 Positions: a rank's own vertices in the order of chunks, then its halo, which other ranks of the stage own.
 """
@@ -38,7 +39,7 @@ from siafu.sparse import Array
 
 @dataclass
 class Table:
-    """One layer's rows, by position, in one epoch."""
+    """Rows of one layer in one epoch, by position."""
 
     rows: Tensor  # [n + h, F], dropped: the history until their chunk has been through
     mask: Tensor | None  # [n + h, F]
@@ -46,11 +47,11 @@ class Table:
 
 
 class Memory:
-    """What the chunks of a rank share: history, this epoch's rows, and the way to the other ranks of the stage."""
+    """Data that the chunks of a rank share: history, this epoch's rows, and the group of the stage."""
 
     def __init__(self, whole: PartGraph, chunk_of: Array, group: Group, masks: Masks, clock: Clock, between: float):
-        """whole: this rank's share of all chunks, as it is evaluated. chunk_of: int [N], of
-        every vertex. group: the stage."""
+        """whole: this rank's share of all chunks, as evaluation sees it. chunk_of: int [N], of every vertex. group: the
+        stage."""
         self.whole, self.group, self.masks, self.clock = whole, group, masks, clock
         part = whole.part
         self.vertices = np.concatenate([part.vertices, part.halo])  # int64 [n + h]
@@ -67,13 +68,14 @@ class Memory:
 
     @property
     def features(self) -> Tensor:
-        """By position, [n + h, F]: those of the halo are fetched once. Collective in the stage at first."""
+        """Features by position, [n + h, F]. Those of the halo are fetched once. The first call is collective in the
+        stage."""
         if self._features is None:
             self._features = self.whole.rows(0, self.whole.features)
         return self._features
 
     def begin(self, epoch: int, order: Sequence[int], *, refresh: bool) -> None:
-        """order: of chunks in this epoch. refresh: its rows become the history."""
+        """Begins an epoch. order: of chunks. refresh: whether its rows become the history."""
         self.epoch, self.turn, self.refresh = epoch, np.argsort(order), refresh
         # All at once, and not when the first chunk asks: later stages would wait for it, one after the other.
         self._tables = {layer: self._opened(layer, like, key) for layer, (like, key) in self._asked.items()}
@@ -82,7 +84,7 @@ class Memory:
         self._tables.clear()
 
     def table(self, layer: int, H: Tensor, key: int | None) -> Table:
-        """Of this epoch; rows are as wide as ``H``."""
+        """The table of a layer in this epoch; rows are as wide as ``H``."""
         if layer not in self._tables:
             self._asked[layer] = H.new_empty(0, H.shape[1]), key
             self._tables[layer] = self._opened(layer, *self._asked[layer])
@@ -101,7 +103,7 @@ class Memory:
         return None if table is None else table.mask
 
     def put(self, layer: int, at: Any, H: Tensor) -> None:
-        """Rows of this epoch, before dropout, at positions ``at``."""
+        """Stores rows of this epoch, before dropout, at positions ``at``."""
         table = self._tables[layer]
         table.rows[at] = H if table.mask is None else H * table.mask[at]
         if self.refresh and layer in self.history:
@@ -115,12 +117,13 @@ class Memory:
 
 
 class Chunk:
-    """This rank's share of one chunk, as layers see it (``gpu_baselines.graph.Graph``); in training."""
+    """This rank's share of one chunk in training, as layers see it (``gpu_baselines.graph.Graph``)."""
 
     training = True
 
     def __init__(self, number: int, rows: slice, part: Part, memory: Memory):
-        """rows: positions of its own vertices. part: these, and whatever they have an edge from as its halo."""
+        """rows: positions of its own vertices. part: these vertices, with all other sources of their edges as the
+        halo."""
         self.number, self.part, self.rows_at, self.num_inner = number, part, rows, part.num_inner
         self._memory = memory
         self._edges: AttentionEdges | None = None
@@ -175,7 +178,7 @@ class Chunk:
     # --- through a layer, and back ------------------------------------------------------------------------------------
 
     def passed(self, layer: int, H: Tensor, key: int | None) -> tuple[Tensor, Tensor]:
-        """Leaves rows H [n, F] in the layer's table; these and the halo's [h, F], dropped."""
+        """Stores rows H [n, F] in the layer's table; returns these and the halo's [h, F], dropped."""
         memory, group = self._memory, self._memory.group
         table = memory.table(layer, H, key)
         memory.put(layer, self.rows_at, H)
@@ -187,7 +190,7 @@ class Chunk:
         return table.rows[self.rows_at], table.rows[self._halo]
 
     def returned(self, layer: int, dX: Tensor, dHalo: Tensor) -> Tensor:
-        """dH [n, F] of gradients of what ``passed`` gave, and of what later chunks have left here."""
+        """dH [n, F] from the gradients of ``passed``'s results, and from those that later chunks have left here."""
         memory, group, mask = self._memory, self._memory.group, self._memory.mask(layer)
         gradient = memory.gradient(layer)
         share = self._shares(dX)
@@ -204,7 +207,7 @@ class Chunk:
         return dH
 
     def _shares(self, like: Tensor) -> Tensor:
-        """[h, 1]: what a gradient of each halo row counts in this epoch: rule 3."""
+        """Factor of each halo row's gradient in this epoch, [h, 1]: rule 3."""
         turn = self._memory.turn
         if self._counted is None or self._counted[0] is not turn:
             then, now = turn[self._halo_chunk], turn[self.number]

@@ -12,11 +12,12 @@ PHASES = ("compute", "communicate", "reduce", "quantise")
 
 
 class Clock:
-    """``with clock("communicate"): ...``; an inner phase does not count for the outer one too."""
+    """Counts seconds by phase: ``with clock("communicate"): ...``. An inner phase does not count for the outer one
+    too."""
 
     def __init__(self, synchronise: Callable[[], None] = lambda: None):
-        """synchronise: waits for what the calling thread has launched on its GPU, where operations return before they
-        are done: whoever reads the time calls it first."""
+        """synchronise: waits for the calling thread's work on its GPU, where operations return before they are done.
+        Called before each reading of the time."""
         self.synchronise = synchronise
         self.seconds: dict[str, float] = defaultdict(float)
         self._inner = 0.0
@@ -35,7 +36,7 @@ class Clock:
             self._inner = before + whole
 
     def take(self) -> dict[str, float]:
-        """The seconds since the last call."""
+        """The seconds of each phase since the last call."""
         found = dict(self.seconds)
         self.seconds.clear()
         return found

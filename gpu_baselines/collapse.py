@@ -1,8 +1,8 @@
 """Detects from the loss alone that training has collapsed, and decides what to do: GNNPipe's known failure (its
 authors' own log has .143 against .677 for GCNII on ogbn-arxiv). Pure; ranks that see equal losses decide alike.
 
-Losses are judged by windows of ``WINDOW`` epochs, by their mean. ``constant`` is the loss of the best answer that does
-not look at the vertex: for classes, the entropy of their shares among training vertices. Training has collapsed when
+Losses are judged by the means of windows of ``WINDOW`` epochs. ``constant`` is the loss of the best prediction that
+ignores the vertex: for classes, the entropy of their shares among training vertices. Training has collapsed when
 
 1. a loss is not finite, at once; or
 2. a window's mean is above constant - (constant - best) / 2, best being the least mean of any window, where best was at
@@ -10,8 +10,9 @@ not look at the vertex: for classes, the entropy of their shares among training 
 3. ``PATIENCE`` windows have gone by since the start, or since the last recovery, and best is still above
    (1 - LEARNT) constant: nothing has been learnt.
 
-Training goes on from the weights with which the best window began, and milder: with a history that is refreshed in
-every epoch; then, each time, with half as many chunks. With one chunk nothing is stale, and nothing more can be done.
+Training continues from the weights with which the best window began, with less staleness: first with a history that is
+refreshed in every epoch; then, each time, with half as many chunks. With one chunk nothing is stale, and nothing more
+can be done.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ LEARNT = 0.02
 
 
 class Setting(NamedTuple):
-    """What stale rows depend on."""
+    """The settings on which the staleness of rows depends."""
 
     freeze: int
     chunks: int
 
     def milder(self) -> Setting | None:
-        """None: nothing is stale any more."""
+        """A setting with less staleness; None: nothing is stale any more."""
         if self.chunks == 1:
             return None
         return self._replace(freeze=1) if self.freeze > 1 else self._replace(chunks=(self.chunks + 1) // 2)
@@ -53,7 +54,7 @@ class Watch:
         self.losses: list[float] = []  # of this window
 
     def saw(self, loss: float) -> Verdict:
-        """After every epoch."""
+        """Judges the loss; called after every epoch."""
         if not math.isfinite(loss):
             return Verdict(best=False, ended=False, collapsed=f"the loss is {loss}")
         self.losses.append(loss)
@@ -72,11 +73,11 @@ class Watch:
         return Verdict(best=mean < before, ended=True, collapsed="")
 
     def recovered(self) -> None:
-        """Training begins anew from good weights."""
+        """Starts over, as training does from good weights."""
         self.losses, self.windows = [], 0
 
     def numbers(self) -> list[float]:
-        """All that changes, for a checkpoint."""
+        """All mutable state, for a checkpoint."""
         return [self.best, float(self.windows), *self.losses]
 
     def resume(self, numbers: Sequence[float]) -> None:
@@ -86,7 +87,7 @@ class Watch:
 def constant_loss(
     target: str, count: float, sums: Sequence[float], squares: Sequence[float], smoothing: float = 0.0
 ) -> float:
-    """The least loss of an answer that is the same for every vertex.
+    """The least loss of a prediction that is the same for every vertex.
 
     sums, squares: [C], over ``count`` training vertices, of the labels, or of 0 and 1 for classes and sets of classes.
     smoothing: of classes' labels.

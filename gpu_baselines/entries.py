@@ -19,7 +19,7 @@ MOST_INT32 = 2**31 - 1
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """Where the m entries of a matrix [n, F] are: copied once, whatever is dropped. All int64."""
+    """Positions of the m entries of a matrix [n, F]: copied once, whatever dropout drops. All int64."""
 
     shape: tuple[int, int]
     row: Tensor  # [m]
@@ -28,12 +28,12 @@ class Structure:
 
     @cached_property
     def by_column(self) -> Tensor:
-        """[m]: the entries in the order of the transposed matrix."""
+        """The entries in the order of the transposed matrix: [m]."""
         return torch.argsort(self.column, stable=True)
 
     @cached_property
     def first_of_column(self) -> Tensor:
-        """[F + 1]."""
+        """The first entry of each column, in the order of ``by_column``: [F + 1]."""
         counts = torch.bincount(self.column, minlength=self.shape[1])
         return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
@@ -56,7 +56,7 @@ class Entries:
         return self.structure.shape
 
     def times(self, factor: Tensor) -> Entries:
-        """Every entry times its factor [m]."""
+        """Entries, each multiplied by its factor [m]."""
         return replace(self, value=self.value * factor)
 
     def product(self, W: Tensor) -> Tensor:
@@ -77,8 +77,8 @@ class Entries:
 
 
 def csr_matrix(first: Tensor, column: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
-    """torch's sparse matrix [n, F] of entries by row; ``first`` [n + 1], ``column`` and ``value`` [m]. It has 32-bit
-    indices where they suffice: a product reads all of them."""
+    """torch's sparse matrix [n, F] of entries by row; ``first`` [n + 1], ``column`` and ``value`` [m]. Indices are
+    32-bit if possible: a product reads all of them."""
     kind = torch.int32 if value.numel() <= MOST_INT32 else torch.int64
     with warnings.catch_warnings():  # once in a process each: that CSR is a beta feature, that nothing is checked
         warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")

@@ -32,17 +32,18 @@ class Graph(Protocol):
     epoch: int
 
     def drop(self, X: Tensor, key: int | None) -> Tensor:
-        """X of the graph's own vertices [n, F] under the mask of that key; X itself when not training."""
+        """X of the graph's own vertices [n, F] under the mask of ``key``; X itself when not training."""
 
     def gather(self, layer: int, H: Tensor, key: int | None = None) -> Tensor:
         """[n, F]: Σ_u a_vu drop(H_u) over in-edges (and v itself, with gcn); differentiable."""
 
     def rows(self, layer: int, H: Tensor, key: int | None = None) -> Tensor:
-        """[n + h, F]: drop(H), then that of the sources that are not the graph's own, as ``edges`` counts them."""
+        """drop(H), then the dropped rows of the sources that are not the graph's own, as ``edges`` counts them: [n + h,
+        F]."""
 
     @property
     def edges(self) -> AttentionEdges:
-        """All in-edges and every vertex's edge to itself."""
+        """All in-edges, and an edge from every vertex to itself."""
 
 
 class Neighbours(NamedTuple):
@@ -54,7 +55,7 @@ class Neighbours(NamedTuple):
 
 
 class AttentionEdges:
-    """Edges as attention wants them: by target, sources counted as in ``Graph.rows``."""
+    """Edges for attention: by target, with sources counted as in ``Graph.rows``."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class AttentionEdges:
 
     @cached_property
     def places(self) -> Tensor:
-        """int64 [m]: what masks are hashed from where the edges are."""
+        """Hash inputs of the edges' masks, from the edges' positions: int64 [m]."""
         sources, targets = (torch.from_numpy(ids).to(self.source.device) for ids in (self.source_ids, self.target_ids))
         return edge_places(sources, targets)
 
@@ -87,8 +88,9 @@ class AttentionEdges:
 
 
 def with_loops(n: int, kinds: Sequence[tuple[Edges, int]]) -> tuple[Array, Array, Array]:
-    """Sources and targets, int64 [m], and weights, float32 [m], of n targets' edges: each one's edge to itself, then
-    its edges of every kind, whose sources are counted from the number beside them. By target, and nothing is sorted."""
+    """Sources and targets, int64 [m], and weights, float32 [m], of n targets' edges, by target, without a sort. Each
+    target's edge to itself comes first, then its edges of every kind, whose sources are counted from the number beside
+    them."""
     counts = 1 + sum((np.diff(edges.indptr) for edges, _ in kinds), np.zeros(n, np.int64))
     first, total = np.cumsum(counts) - counts, int(counts.sum())
     source, weight = np.empty(total, np.int64), np.ones(total, np.float32)

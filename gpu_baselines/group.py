@@ -29,8 +29,8 @@ SETUP_S = 600.0
 
 
 def on_own_card() -> Callable[[], None]:
-    """What a thread that the caller starts calls first: CUDA's current device belongs to a thread, and every new
-    thread begins with that of rank 0."""
+    """A function that a thread started by the caller runs first: CUDA's current device belongs to a thread, and every
+    new thread begins with that of rank 0."""
     if not torch.cuda.is_initialized():
         return lambda: None
     return partial(torch.cuda.set_device, torch.cuda.current_device())
@@ -55,7 +55,7 @@ class Traffic:
             return dict(found)
 
     def by_link(self, size: int) -> dict[str, list[int]]:
-        """Of each kind, by the rank that it went to."""
+        """Bytes of each kind, by receiving rank."""
         with self._lock:
             found: dict[str, list[int]] = {}
             for (kind, peer), nbytes in self._bytes.items():
@@ -69,18 +69,17 @@ class Group(Protocol):
     traffic: Traffic
 
     def exchange(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> None:
-        """All-to-all in a ring: in round r each rank sends ``sends[rank + r]`` and fills
-        ``recvs[rank - r]``. Tensors are contiguous, of the shape and dtype that the other side has; empty
-        ones do not travel; one's own are not looked at."""
+        """All-to-all in a ring: in round r each rank sends ``sends[rank + r]`` and fills ``recvs[rank - r]``. Tensors
+        are contiguous, with the same shape and dtype on both sides. Empty tensors do not travel, and a rank's own are
+        ignored."""
 
     def post(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> Callable[[], None]:
-        """The same exchange, begun and not waited for: what is returned does, on any thread, and is called
-        in the order of posting. Nothing waits for turns, and what is posted later travels beside it. Tensors
-        are left alone until then. What is on its way has no tag: an exchange between, over the same group,
-        could take its place. Use a twin."""
+        """Begins the same exchange, without waiting. The returned functions wait, on any thread; call them in the order
+        of posting. Exchanges posted later travel at the same time. Leave the tensors alone until then. Messages on
+        their way have no tag, so another exchange over the same group could take their place: use a twin."""
 
     def send(self, tensor: Tensor, peer: int, kind: str) -> None:
-        """Returns when the tensor may be changed."""
+        """Sends a tensor; returns when the tensor may be changed."""
 
     def receive(self, tensor: Tensor, peer: int) -> None: ...
 
@@ -90,28 +89,29 @@ class Group(Protocol):
     def broadcast(self, tensor: Tensor, root: int, kind: str) -> None: ...
 
     def share(self, value: Any) -> list[Any]:
-        """Every rank's value, by rank; values are JSON. For set-up and control: not counted."""
+        """Every rank's value, by rank; values are JSON. For set-up and control: its bytes are not counted."""
 
     def barrier(self) -> None: ...
 
     def settled(self) -> None:
-        """Set-up is over, and so is the first epoch, in which more is made: from here on, in this group and those that
-        it has made, a rank that others wait for longer than ``baseline.timeout_s`` is lost."""
+        """Ends set-up and the first, slower epoch. From here on, in this group and those made from it, a rank that
+        others wait for longer than ``baseline.timeout_s`` is lost."""
 
     def twin(self, *, host: bool = False) -> Group:
-        """The same ranks over connections of their own, for another thread; one traffic, one link.
+        """A group of the same ranks over its own connections, for another thread. It shares traffic and link.
 
-        host: through the CPU's memory whatever the transport, for threads that wait
-        without a GPU's stream waiting too."""
+        host: goes through the CPU's memory whatever the transport, so that waiting threads do not make a GPU's stream
+        wait.
+        """
 
     def subgroup(self, ranks: Sequence[int]) -> Group:
-        """These ranks alone, of which this one is, counted anew from 0 in that order; one traffic (by the ranks of the
-        whole), one link. Collective among them."""
+        """A group of these ranks alone, which include this one, renumbered from 0 in that order. It shares traffic (by
+        the ranks of the whole) and link. Collective among them."""
 
 
 class TorchGroup:
-    """Over torch.distributed, whose default group must be there. Raises PeerLost where
-    a rank does not answer in time."""
+    """A group over torch.distributed, whose default group must exist. Raises PeerLost if a rank does not answer in
+    time."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class TorchGroup:
         of: Any = None,
         members: Sequence[int] = (),
     ):
-        """members: the ranks of the default group that these are; (): all."""
+        """members: these ranks' numbers in the default group; (): all."""
         self._members = list(members) or list(range(dist.get_world_size()))
         self.rank, self.size = self._members.index(dist.get_rank()), len(self._members)
         self.traffic = traffic or Traffic()
@@ -155,7 +155,7 @@ class TorchGroup:
                 wanted.copy_(inbox)
 
     def post(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> Callable[[], None]:
-        self._count_all(sends, kind)  # here: whoever waits may do so in another epoch
+        self._count_all(sends, kind)  # counted here: the wait may be in another epoch
         if self._device.type == "cuda":  # a stream waits for all that NCCL does on it: whoever waits begins
             return lambda: self._in_turns(sends, recvs)
         others = [(self.rank + turn) % self.size for turn in range(1, self.size)]
@@ -180,15 +180,16 @@ class TorchGroup:
         return wait
 
     def _wait(self, work: Any) -> None:
-        """Over Gloo with our own patience: that of its connections never changes. NCCL would wait on the host then."""
+        """Waits for an operation. Over Gloo with our own timeout: that of its connections never changes. NCCL would
+        block the host then."""
         if self._device.type == "cuda":
             work.wait()
         else:
             work.wait(timedelta(seconds=self._patience_s))
 
     def _posted(self, tensor: Tensor, peer: int) -> Callable[[], Any]:
-        """Sends without waiting, when the tensor would be at the other end; returns what
-        gives the transport's own handle."""
+        """Sends without waiting, at the time when an emulated link delivers the tensor. Returns a function that gives
+        the transport's own handle."""
         nbytes = tensor.numel() * tensor.element_size()
         brought = self._bringing(tensor.contiguous())
 
@@ -204,8 +205,8 @@ class TorchGroup:
         return lambda: left.result().result()
 
     def _bringing(self, tensor: Tensor) -> Callable[[], Tensor]:
-        """What gives the tensor where the transport can reach it: from a GPU over a stream of its own, so that nobody
-        waits for it who computes there."""
+        """A function that returns the tensor where the transport can reach it. From a GPU it copies over a stream of
+        its own, so that computation there does not wait."""
         if tensor.device.type == self._device.type:
             return lambda: tensor
         if self._aside is None:
@@ -309,7 +310,7 @@ class TorchGroup:
                 self._count(tensor, peer, kind)
 
     def _out(self, tensor: Tensor) -> Tensor:
-        """What is sent, once it would be at the other end."""
+        """The tensor to send, after the delay of the emulated link."""
         self._link.pass_through(tensor.numel() * tensor.element_size())
         return tensor.contiguous().to(self._device)
 
@@ -319,7 +320,7 @@ class TorchGroup:
 
     @contextmanager
     def _moved(self, tensor: Tensor, *, back: bool = True) -> Any:
-        """The tensor where the transport can reach it (Gloo: in the CPU's memory), and back."""
+        """Yields the tensor where the transport can reach it (Gloo: in the CPU's memory), and copies it back."""
         here = self._inbox(tensor)
         if here is not tensor:
             here.copy_(tensor)

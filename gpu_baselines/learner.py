@@ -14,8 +14,8 @@ from siafu.schedules import learning_rate
 
 
 def loss_of(spec: ModelSpec, logits: Tensor, labels: Tensor) -> Tensor:
-    """Summed over rows, as ``ModelSpec.loss`` has it. labels int64 [n], or [n, C] of 0
-    and 1, or numbers [n] or [n, C]."""
+    """The loss summed over rows, as in ``ModelSpec.loss``. labels int64 [n], or [n, C] of 0 and 1, or numbers [n] or
+    [n, C]."""
     if spec.target == "numbers":
         return (
             functional.mse_loss(logits, labels.reshape(logits.shape).to(logits.dtype), reduction="sum")
@@ -45,7 +45,8 @@ class Learner:
         )
 
     def step(self, epoch: int, loss: Tensor) -> float:
-        """Sums gradients and loss over all ranks (one vector, one all-reduce) and steps; the loss of all ranks."""
+        """Sums gradients and loss over all ranks (one vector, one all-reduce) and steps; returns the loss of all
+        ranks."""
         parameters = [W for _, W in self.net.named()]
         flat = torch.cat(
             [torch.zeros_like(W).flatten() if W.grad is None else W.grad.flatten() for W in parameters]
@@ -57,9 +58,9 @@ class Learner:
         return float(flat[-1])
 
     def apply(self, epoch: int, gradient: Tensor, norm: Tensor | None = None) -> None:
-        """Steps with a gradient of all parameters, one behind the other in the order of ``Net.named``.
+        """Steps with a gradient of all parameters, concatenated in the order of ``Net.named``.
 
-        norm: of the gradient of the whole net, where this is that of some layers; None: this is all of it.
+        norm: of the whole net's gradient, if this one is of some layers only; None: it is of all.
         """
         train, parameters = self._run.config.train, [W for _, W in self.net.named()]
         for W, part in zip(parameters, gradient.split([W.numel() for W in parameters]), strict=True):
@@ -73,7 +74,7 @@ class Learner:
         self.optimiser.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
-        """The optimiser's, by parameter: "optimiser.<parameter>.<what>"."""
+        """The optimiser's state, by parameter: "optimiser.<parameter>.<what>"."""
         found = {}
         for name, W in self.net.named():
             for what, value in self.optimiser.state.get(W, {}).items():

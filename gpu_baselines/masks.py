@@ -1,8 +1,8 @@
 """siafu's dropout masks on any device: a pure function of (seed, epoch, layer, vertex, column), see ``siafu.ops``.
 
-Every copy of a row is dropped alike, whoever holds it and however late it came; nothing travels, and a
-baseline drops exactly what ``siafu train`` drops. On the CPU siafu's kernel makes them; a GPU hashes for
-itself, and is sent the vertices' ids alone.
+Every copy of a row is dropped alike, on any rank and however late it arrived; masks do not travel, and a baseline drops
+exactly what ``siafu train`` drops. On the CPU siafu's kernel makes the masks; a GPU hashes for itself, and gets only
+the vertices' ids.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from siafu.sparse import Array
 
 
 class Masks:
-    """Of one rank's rows, for the epoch that it is in."""
+    """Masks of one rank's rows, in its present epoch."""
 
     def __init__(self, p: float, seed: int, device: torch.device, dtype: torch.dtype):
         self.p, self.seed, self.device, self.dtype = p, seed, device, dtype
         self.threshold, self.scale = ops.dropout_threshold(p) if p else (0, 1.0)
 
     def __call__(self, vertices: Array, width: int, *, epoch: int, key: int) -> Tensor | None:
-        """What rows of these vertices (int64 [n], global ids) are multiplied with: [n,
-        width]; None: nothing is dropped."""
+        """Factors of the rows of these vertices (int64 [n], global ids): [n, width]; None: nothing is dropped."""
         if not self.p:
             return None
         if self.device.type == "cpu" and self.dtype == torch.float32:
@@ -41,7 +40,7 @@ class Masks:
         return keep.to(self.dtype).mul_(self.scale)
 
     def of_entries(self, vertices: Array, row: Tensor, column: Tensor, *, epoch: int, key: int) -> Tensor:
-        """What the entries [m] of a sparse matrix are multiplied with; row, column: int64 [m], places in it."""
+        """Factors of the entries [m] of a sparse matrix; row, column: int64 [m], their positions."""
         keep = kept_entries(self._row_keys(vertices, epoch, key)[row], column, self.threshold)
         return keep.to(self.dtype).mul_(self.scale)
 
@@ -54,33 +53,34 @@ class Masks:
 
 
 def row_keys(vertices: Tensor, run_key: int) -> Tensor:
-    """int64 [n] of int64 [n]."""
+    """Keys of rows, int64 [n], from vertices, int64 [n]."""
     return mixed(vertices * _GOLDEN + _signed(run_key))
 
 
 def kept(row_key: Tensor, width: int, threshold: int) -> Tensor:
-    """bool [n, width]: one 64-bit hash serves four columns."""
+    """Whether each value of the rows is kept, bool [n, width]: one 64-bit hash serves four columns."""
     return _reach(threshold, row_key, width, _GOLDEN)
 
 
 def kept_entries(row_key: Tensor, column: Tensor, threshold: int) -> Tensor:
-    """bool [m], of single entries: the key of each one's row, and its column."""
+    """Whether single entries are kept, bool [m], from their rows' keys and their columns."""
     hashes = mixed(row_key + (column >> 2) * _GOLDEN)
     return ((hashes >> ((column & 3) * 16)) & 0xFFFF) >= threshold
 
 
 def edge_places(sources: Tensor, targets: Tensor) -> Tensor:
-    """int64 [m] of the global ids of edges' ends, int64 [m]: what ``kept_edges`` hashes."""
+    """Hash inputs of ``kept_edges``, int64 [m], from the global ids of edges' ends."""
     return sources * _signed(ops.SOURCE_STEP) + targets * _signed(ops.TARGET_STEP)
 
 
 def kept_edges(places: Tensor, heads: int, key: int, threshold: int) -> Tensor:
-    """bool [m, heads], of attention's coefficients (``ops.edge_dropout``); key: ``ops.edge_key``."""
+    """Whether attention's coefficients are kept (``ops.edge_dropout``), bool [m, heads]; key: ``ops.edge_key``."""
     return _reach(threshold, places + _signed(key), heads, _signed(ops.HEADS_STEP))
 
 
 def _reach(threshold: int, first: Tensor, width: int, step: int) -> Tensor:
-    """bool [n, width]: which 16 bits of the hashes of n counters, ``step`` apart for every four columns, reach it."""
+    """Whether the 16 bits for each column reach the threshold, bool [n, width]. They are from hashes of n counters,
+    which grow by ``step`` for every four columns."""
     quads = torch.arange((width + 3) // 4, device=first.device) * step
     lanes = mixed(first[:, None] + quads).view(torch.int16)  # [n, 4 * quads]; its bytes are little-endian
     # As unsigned numbers: with the sign turned over on both sides.
@@ -95,7 +95,7 @@ def mixed(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, places: int) -> Tensor:
-    """To the right, with zeros from the left."""
+    """Shifts right, with zeros from the left."""
     return (x >> places) & ((1 << (64 - places)) - 1)
 
 

@@ -3,10 +3,10 @@
 1. Each vertex draws up to ``fanout`` of its in-edges, uniformly and without replacement (as DGL does; GraphSAGE's own
    code draws with): all of them where there are no more. What it draws is a function of (seed, step, layer, vertex)
    alone, so that it does not depend on how many ranks there are.
-2. A drawn edge stands for degree / drawn of them, and keeps the weight that it has in the whole graph: sums are
-   unbiased, and exact where all are drawn. Attention takes its softmax over what was drawn.
-3. Ranks hold one partition each. A vertex is asked of its owner, and so are the rows of features; both travel and are
-   counted, as "sampling" and "features". Bags of words travel with their zeros.
+2. A drawn edge stands for degree / drawn edges, and keeps its weight in the whole graph: sums are unbiased, and exact
+   if all edges are drawn. Attention takes its softmax over the drawn edges.
+3. Ranks hold one partition each. Edges of a vertex and rows of features are requested from the vertex's owner; both
+   travel and are counted, as "sampling" and "features". Bags of words travel with their zeros.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from siafu.sparse import Array, SparseRows
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Drawn in-edges of vertices, one vertex behind the other."""
+    """Drawn in-edges of vertices, one vertex after the other."""
 
     degree: Array  # int64 [k], in-edges in the whole graph
     sources: Array  # int64 [m], global ids
@@ -46,10 +46,9 @@ class Neighbours:
 
 
 def draw(counts: Array, fanout: int, keys: Array) -> Array:
-    """Which of its edges each vertex draws: int64 [Σ min(count, fanout)], numbers below ``counts``, ascending for each.
+    """Numbers of the edges that each vertex draws: int64 [Σ min(count, fanout)], below ``counts``, ascending for each.
 
-    keys: uint64 [k], whatever the draw is to depend on. Floyd's algorithm (Bentley &
-    Floyd, CACM 30:9, 1987), all at once.
+    keys: uint64 [k], on which the draw depends. Floyd's algorithm (Bentley & Floyd, CACM 30:9, 1987), all at once.
     """
     drawn = np.minimum(counts, fanout)
     found = _ragged(np.zeros_like(drawn), drawn)
@@ -68,7 +67,7 @@ def draw(counts: Array, fanout: int, keys: Array) -> Array:
 
 
 class Store:
-    """One rank's partition of a graph that all ranks ask each other for. All calls are collective."""
+    """One rank's partition of a graph, which all ranks query. All calls are collective."""
 
     def __init__(
         self, shard: Shard, owner: Array, group: Group, clock: Clock, *, device: torch.device, dtype: torch.dtype
@@ -85,7 +84,7 @@ class Store:
         self._width = shard.features.shape[1]
 
     def neighbours(self, vertices: Array, fanout: int, key: int) -> Neighbours:
-        """Draws in-edges of these vertices (int64 [k], global ids); ``key`` beside them is what the draw depends on."""
+        """Draws in-edges of these vertices (int64 [k], global ids). The draw depends on the vertices and ``key``."""
         order, parts = self._by_owner(vertices)
         asked = self._told([torch.from_numpy(part) for part in parts])
         answers = [self._drawn(one.numpy(), fanout, key) for one in asked]
@@ -113,7 +112,7 @@ class Store:
         return found[torch.from_numpy(back).to(self._device)], torch.cat(degrees).numpy()[back]
 
     def _drawn(self, vertices: Array, fanout: int, key: int) -> Neighbours:
-        """Of own vertices."""
+        """Drawn in-edges of own vertices."""
         rows = self._place[vertices]
         begin = self._indptr[rows]
         degree = self._indptr[rows + 1] - begin
@@ -131,19 +130,19 @@ class Store:
         return dense(ops.take(self._bags, rows), self._device, self._dtype)
 
     def _by_owner(self, vertices: Array) -> tuple[Array, list[Array]]:
-        """The order that puts them by owner, and each owner's."""
+        """The order that groups vertices by owner, and each owner's vertices."""
         owners = self._owner[vertices]
         order = np.argsort(owners, kind="stable")
         cuts = np.cumsum(np.bincount(owners, minlength=self._group.size))[:-1]
         return order, np.split(vertices[order], cuts)
 
     def _told(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """What each rank asks of this one."""
+        """The requests of each rank to this one."""
         counts = self._brought([torch.tensor([len(part)]) for part in parts], [1] * len(parts), "sampling")
         return self._brought(parts, [int(count) for count in counts], "sampling")
 
     def _brought(self, parts: Sequence[Tensor], sizes: Sequence[int], kind: str) -> list[Tensor]:
-        """Rows from each rank, ``sizes`` of them; what goes to this one stays."""
+        """Rows from each rank, ``sizes`` of them; rows for this rank itself are not sent."""
         inboxes = [part.new_empty((size, *part.shape[1:])) for part, size in zip(parts, sizes, strict=True)]
         with self._clock("communicate"):
             self._group.exchange(parts, inboxes, kind)
@@ -152,7 +151,7 @@ class Store:
 
 
 def _by_source(shard: Shard) -> tuple[Array, Array, Array | None]:
-    """In-edges with global ids, ascending for each vertex: in the order that they have in any partition."""
+    """In-edges with global ids, ascending for each vertex: this order is the same in any partition."""
     edges = shard.in_edges
     indptr = np.array(edges.indptr)
     sources = np.concatenate([shard.vertices, shard.ghosts_in])[np.asarray(edges.indices)]
@@ -163,8 +162,8 @@ def _by_source(shard: Shard) -> tuple[Array, Array, Array | None]:
 class Block:
     """One layer's targets and the sources of their drawn edges (``gpu_baselines.graph.Graph``).
 
-    Its vertices are the sources, of which the targets come first: rows that come in are [n_s, F], rows that a layer
-    makes [n_t, F], and so is what is dropped of a vertex's own.
+    Its vertices are the sources, the targets first. Input rows are [n_s, F]; a layer's output, and a vertex's own
+    dropped rows, are [n_t, F].
     """
 
     training = True
@@ -210,7 +209,7 @@ class Block:
 def blocks(
     store: Store, seeds: Array, fanouts: Sequence[int], aggregation: str, masks: Masks, step: int, threads: int = 1
 ) -> tuple[list[Block], Tensor]:
-    """A block for each layer, the first layer's first, and the features that go into it [n_s, F]. Collective.
+    """A block for each layer, the first layer's first, and the first layer's features [n_s, F]. Collective.
 
     seeds: int64, global ids of the vertices whose logits are wanted. fanouts: the last layer's first.
     """
@@ -233,7 +232,7 @@ def blocks(
 
 
 def _ragged(starts: Array, lengths: Array) -> Array:
-    """start, start + 1, ... of each, one behind the other."""
+    """The ranges start, start + 1, ... of all rows, concatenated."""
     before = np.cumsum(lengths) - lengths
     return np.asarray(np.repeat(starts - before, lengths) + np.arange(int(lengths.sum())))
 

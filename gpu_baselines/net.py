@@ -40,11 +40,10 @@ Summed = Callable[[Tensor], Tensor]
 
 
 class Layer(nn.Module):
-    """One step of a net. ``state`` is what goes from layer to layer besides H: GCNII's first representation, for
-    one."""
+    """One step of a net. ``state`` passes values between layers besides H, such as GCNII's first representation."""
 
     def __init__(self, number: int, parameters: Mapping[str, Tensor]):
-        """parameters: all of the net's; the layer's own are those whose name begins with its number."""
+        """parameters: all of the net's; the layer's own have names that begin with its number."""
         super().__init__()
         self.number = number
         mine = {name.partition(".")[2]: W for name, W in parameters.items() if int(name.partition(".")[0]) == number}
@@ -70,7 +69,7 @@ class Net(nn.Module):
         return H
 
     def weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        """By siafu's names, on the host; with the statistics of SyncBN, if layers have them."""
+        """Weights by siafu's names, on the host; with the statistics of SyncBN, if layers have them."""
         return {name: W.detach().cpu().numpy().copy() for name, W in [*self.named(), *self._statistics()]}
 
     def named(self) -> list[tuple[str, nn.Parameter]]:
@@ -84,7 +83,7 @@ class Net(nn.Module):
                 W.copy_(torch.from_numpy(np.asarray(weights[name])))
 
     def _statistics(self) -> list[tuple[str, Tensor]]:
-        """What layers remember and no gradient changes."""
+        """Values that layers keep and no gradient changes."""
         layers: list[Any] = list(self.layers)
         return [(f"{layer.number}.{name}", value) for layer in layers for name, value in layer.named_buffers()]
 
@@ -97,10 +96,10 @@ def build(
     num_linear: int = 0,
     weights: Mapping[str, Any] | None = None,
 ) -> Net:
-    """The net with siafu's first weights, or those given. ``batch_norm``: of hidden layers. ``num_linear``: last layers
-    that see no neighbours, as PipeGCN's ``n_linear`` has it.
+    """The net with siafu's first weights, or those given. ``batch_norm``: of hidden layers. ``num_linear``: number of
+    last layers without neighbours, PipeGCN's ``n_linear``.
 
-    Raises: ConfigError for a model without layers here, or with options that they do not have.
+    Raises: ConfigError for a model without layers here, or for options that its layers lack.
     """
     if spec.name not in LAYERS:
         raise ConfigError(f"model.name = {spec.name}: baselines have {', '.join(LAYERS)}")
@@ -134,12 +133,12 @@ def _make_linear(spec: ModelSpec, weights: dict[str, Any], count: int) -> None:
 class BatchNorm:
     """Ioffe & Szegedy 2015 over the vertices of all ranks ("SyncBN").
 
-    Training takes the mean and variance of the whole graph in its epoch, evaluation a running average of both, as
-    PipeGCN's code (module/sync_bn.py) and torch's BatchNorm have it: ``MOMENTUM`` of the new and the rest of the old,
-    from 0 and 1.
+    Training uses the epoch's mean and variance of the whole graph, evaluation a running average of both, as in
+    PipeGCN's code (module/sync_bn.py) and torch's BatchNorm: ``MOMENTUM`` of the new and the rest of the old, from 0
+    and 1.
 
-    ``num_vertices`` of all ranks count: of this one its ``rows``, None for all. Inductive
-    training must not learn from others.
+    ``num_vertices`` vertices of all ranks count; of this rank, its ``rows``, None for all. Inductive training must not
+    learn from other vertices.
     """
 
     MOMENTUM = 0.1
@@ -148,7 +147,7 @@ class BatchNorm:
         self._summed, self._count, self._rows, self._eps = summed, num_vertices, rows, eps
 
     def __call__(self, P: Tensor, gain: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """Of an epoch of training. Adds its statistics to the running ones, ``mean`` and ``variance`` [F], in place."""
+        """Normalises in an epoch of training. Updates the running ``mean`` and ``variance`` [F] in place."""
         now = self._mean(P)
         centred = P - now
         spread = self._mean(centred**2)
@@ -160,6 +159,6 @@ class BatchNorm:
         return (P - mean) * torch.rsqrt(variance + self._eps) * gain + shift
 
     def _mean(self, X: Tensor) -> Tensor:
-        """[F]."""
+        """The mean over the counted vertices of all ranks, [F]."""
         counted = X if self._rows is None else X[self._rows]
         return self._summed(counted.sum(0)) / self._count

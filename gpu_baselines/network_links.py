@@ -16,8 +16,8 @@ PACKET_S = 0.002
 
 
 class Link:
-    """What a rank sends goes through here first. ``rate`` in bytes per second, 0: nothing
-    is slowed; ``delay_s`` one way."""
+    """An emulated link, which all bytes of a rank pass first. ``rate`` in bytes per second, 0: nothing is slowed;
+    ``delay_s`` one way."""
 
     def __init__(
         self,
@@ -36,13 +36,12 @@ class Link:
         return bool(self.rate or self.delay_s)
 
     def pass_through(self, nbytes: int) -> None:
-        """Returns when so many bytes would be at the other end."""
+        """Waits until ``nbytes`` would have arrived at the other end."""
         if self.slows:
             self.until(self.leave(nbytes))
 
     def leave(self, nbytes: int) -> float:
-        """Returns when so many bytes are about to be out of here: when they will be at the
-        other end, by the link's clock."""
+        """Waits until ``nbytes`` have almost left; returns when they arrive at the other end, by the link's clock."""
         out = self._clock()
         packet = max(1, int(self.rate * PACKET_S))
         for first in range(0, nbytes if self.rate else 0, packet):

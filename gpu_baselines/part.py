@@ -50,12 +50,12 @@ class Part:
 
     @property
     def train(self) -> Tensor:
-        """int64, inner rows that are trained on."""
+        """Numbers of the inner rows that train, int64."""
         return torch.from_numpy(np.flatnonzero(self.split == TRAIN)).to(self.labels.device)
 
 
 def load(run: Run, shard: Shard, lane: Lane, group: Group, edge_types: EdgeTypes) -> Part:
-    """The part that a rank of ``group`` trains (or evaluates: ``lane``) with. Collective."""
+    """The part with which a rank of ``group`` trains (or evaluates: ``lane``). Collective."""
     shard = seen(shard, edge_types, lane)
     part = alone(run, shard)
     wanted = np.bincount(np.asarray(shard.ghosts_in_owner), minlength=group.size).tolist()
@@ -63,7 +63,7 @@ def load(run: Run, shard: Shard, lane: Lane, group: Group, edge_types: EdgeTypes
 
 
 def seen(shard: Shard, edge_types: EdgeTypes, lane: Lane) -> Shard:
-    """``siafu.views.view``, without the ghosts that none of its edges mentions: nobody is to send their rows."""
+    """``siafu.views.view``, without ghosts that none of its edges uses: so their rows are never sent."""
     found = view(shard, edge_types, lane)
     if found is shard:
         return shard
@@ -88,14 +88,14 @@ def seen(shard: Shard, edge_types: EdgeTypes, lane: Lane) -> Shard:
 
 
 def _mentioned(edges: Edges, n: int, ghosts: int) -> tuple[Array, Array]:
-    """Which ghosts edges mention, bool [g]; and where each column is when the others have gone, int32 [n + g]."""
+    """Whether edges use each ghost, bool [g]; and each column's new number without the unused ones, int32 [n + g]."""
     there = np.zeros(n + ghosts, bool)
     there[:n], there[np.asarray(edges.indices)] = True, True
     return there[n:], (np.cumsum(there) - 1).astype(np.int32)
 
 
 def alone(run: Run, shard: Shard) -> Part:
-    """The part of a shard as it is, which nothing travels to or from: ``wanted`` and ``given`` are empty."""
+    """The part of a shard without any exchange: ``wanted`` and ``given`` are empty."""
     n, halo, edges = len(shard.vertices), np.asarray(shard.ghosts_in), shard.in_edges
     end, degree = n + len(halo), np.concatenate([shard.degree, shard.degree_ghosts_in])
     scales = Scales.of(models.build(run.spec).aggregate, degree, n, run.device, run.dtype)
@@ -117,7 +117,7 @@ def alone(run: Run, shard: Shard) -> Part:
 
 @dataclass(frozen=True)
 class Scales:
-    """a_vu = target_v w_uv source_u, as ``graph_server.aggregate`` has it."""
+    """Factors of a_vu = target_v w_uv source_u, as in ``graph_server.aggregate``."""
 
     target: Tensor  # [n]
     source: Tensor | None  # [n + h]
@@ -133,8 +133,8 @@ class Scales:
         dtype: torch.dtype,
         stands_for: Array | float = 1.0,
     ) -> Scales:
-        """degree: float64 [n + h], weighted in-degrees in the whole graph. aggregation: "gcn" or "mean". stands_for:
-        [n], of how many of a target's edges each of them is one."""
+        """Factors of a part. degree: float64 [n + h], weighted in-degrees in the whole graph. aggregation: "gcn" or
+        "mean". stands_for: [n], how many of a target's edges each drawn edge stands for."""
 
         def made(values: Array) -> Tensor:
             return torch.from_numpy(values).to(device, dtype)
@@ -150,7 +150,7 @@ class Scales:
 
 
 def _given(vertices: Array, halo: Array, wanted: list[int], group: Group, device: torch.device) -> list[Tensor]:
-    """Everybody tells the owners of its halo which rows it wants."""
+    """Rows of ours that each rank needs: every rank tells the owners of its halo which rows it needs."""
     sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(group.size)]
     group.exchange([torch.tensor([count]) for count in wanted], sizes, "setup")
     ids = torch.from_numpy(np.array(halo)).split(wanted)

@@ -43,8 +43,8 @@ logger = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None, *, begun: float | None = None) -> int:
-    """0 when trained; 1 for a failure, 2 for the user's mistake: in one line on stderr and in failed-<rank>.json.
-    ``begun``: when the process began, by ``time.monotonic``; None: now."""
+    """Runs a rank. Returns 0 when trained; 1 for a failure, 2 for a user error: in one line on stderr and in
+    failed-<rank>.json. ``begun``: start of the process, by ``time.monotonic``; None: now."""
     begun = time.monotonic() if begun is None else begun
     parser = argparse.ArgumentParser(
         prog="python -m gpu_baselines", description="One rank of a baseline; see siafu baseline."
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None, *, begun: float | None = None) -> in
     try:
         _take_place(args.run_dir, resume=args.resume)
         _serve(args, rank, begun)
-    except Exception as error:  # the edge of the process: whoever started us must learn why
+    except Exception as error:  # the edge of the process: the parent must learn the reason
         text = str(error) if isinstance(error, GnnError) else f"{type(error).__name__}: {error}"
         code = error.exit_code if isinstance(error, GnnError) else 1
         if code != 2:
@@ -80,8 +80,8 @@ def main(argv: Sequence[str] | None = None, *, begun: float | None = None) -> in
 
 
 def _take_place(run_dir: Path, *, resume: bool) -> None:
-    """Makes the run directory where nobody has: of several machines each may have its own.
-    ConfigError if a run was there."""
+    """Makes the run directory unless it exists: each of several machines may have its own. ConfigError if it holds a
+    run."""
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -129,12 +129,13 @@ def _serve(args: argparse.Namespace, rank: int, begun: float) -> None:
         result["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         result["transport"] = transport
         run_files.write_result(args.run_dir, cast(Trained, result))
-    with contextlib.suppress(PeerLost):  # whoever left first has its result too
+    with contextlib.suppress(PeerLost):  # a rank that left first has its result too
         group.barrier()
 
 
 def _store(rank: int, size: int, timeout_s: float) -> Any:
-    """Where ranks meet, if ``siafu baseline`` has started us; else torch makes one of torchrun's variables.
+    """The store through which ranks meet, if ``siafu baseline`` started us; None: torch makes one from torchrun's
+    variables.
 
     Rank 0 has inherited a socket that listens already: a port that was only chosen could be another's by the time that
     torch is imported.
@@ -161,7 +162,8 @@ def _device(baseline: Baseline) -> torch.device:
 
 
 def _transport(asked: str, device: torch.device, local_ranks: int) -> str:
-    """NCCL wants a GPU for each rank of a machine. Raises: ConfigError where it was asked for and cannot be."""
+    """The transport. NCCL needs a GPU for each rank of a machine. Raises: ConfigError if it was asked for and is
+    impossible."""
     cards = torch.cuda.device_count() if device.type == "cuda" else 0
     if asked != "nccl":
         return asked if asked != "auto" else "nccl" if cards >= local_ranks else "gloo"
@@ -176,7 +178,8 @@ def _transport(asked: str, device: torch.device, local_ranks: int) -> str:
 
 
 def _not_met(rank: int, transport: str, timeout_s: float, why: str) -> GnnError:
-    """Ranks could not be connected: PeerLost if the others did not come in time, else what this one has against it."""
+    """The error of ranks that could not connect: PeerLost if the others did not come in time, else the transport's own
+    reason."""
     first = why.strip().splitlines()[0][:200] if why.strip() else "no reason given"
     if "timeout" in why.lower() or "timed out" in why.lower():
         return PeerLost(f"rank {rank}: the others did not come within {timeout_s:g} s: {first}")

@@ -27,7 +27,7 @@ FOLDER, WHOLE = "checkpoint-{epoch}", "whole.json"
 
 @dataclass
 class Progress:
-    """What changes from epoch to epoch, and is in every checkpoint."""
+    """State that changes from epoch to epoch; every checkpoint has it."""
 
     epoch: int = 0  # the next one
     losses: list[float] = field(default_factory=list)
@@ -47,7 +47,8 @@ class Progress:
 def save(
     run_dir: Path, group: Group, method: Method, progress: Progress, stopping: Stopping, best: dict[str, Any]
 ) -> None:
-    """Collective. Older ones go once this one is whole. Raises: DatasetError if it cannot be written."""
+    """Saves a checkpoint, and removes older ones once it is complete. Collective. Raises: DatasetError if it cannot be
+    written."""
     folder = run_dir / FOLDER.format(epoch=progress.epoch)
     tensors = {f"state.{name}": value.detach().cpu().contiguous() for name, value in method.state().items()}
     if not group.rank:
@@ -73,10 +74,9 @@ def save(
 
 
 def load(run_dir: Path, group: Group, method: Method) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Puts the newest whole checkpoint back; its progress and best weights. None: there is none. Collective.
+    """Restores the newest complete checkpoint; returns its progress and best weights. None: there is none. Collective.
 
-    Raises: DatasetError for one that cannot be read, or where ranks do not find the same: a
-    run directory on several machines.
+    Raises: DatasetError for an unreadable one, or if ranks do not find the same: a run directory on several machines.
     """
     whole = sorted(
         run_dir.glob(f"{FOLDER.format(epoch='*')}/{WHOLE}"), key=lambda file: int(file.parent.name.split("-")[1])

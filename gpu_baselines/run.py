@@ -41,13 +41,14 @@ class Run:
 
     @property
     def threads(self) -> int:
-        """Of one rank on the CPU: it shares its machine with so many as LOCAL_WORLD_SIZE
-        (torchrun's) says, else with all."""
+        """Threads of one rank on the CPU. LOCAL_WORLD_SIZE (torchrun's) ranks share its machine; without it, all
+        ranks."""
         return max(1, allotment.cores() // int(os.environ.get("LOCAL_WORLD_SIZE", self.baseline.ranks)))
 
 
 class Method(Protocol):
-    """``METHODS`` of siafu.baseline names classes that are made of a ``Run``, on every rank at once.
+    """The interface of a method. ``METHODS`` of siafu.baseline names its classes, which are made from a ``Run``, on
+    every rank at once.
 
     Contract tests: tests/gpu_baselines/test_methods.py.
     """
@@ -55,19 +56,19 @@ class Method(Protocol):
     net: Net  # whose weights are evaluated, saved and exported; equal on all ranks after ``tally`` and ``state``
 
     def epoch(self, epoch: int) -> float:
-        """Trains one epoch; the loss of the whole graph, equal on all ranks. Collective."""
+        """Trains one epoch; returns the loss of the whole graph, equal on all ranks. Collective."""
 
     def tally(self) -> Array:
-        """Of this rank's vertices under the net's weights, as ``siafu.metrics`` counts them; exact: no lateness, full
-        graph. Collective."""
+        """Counts of this rank's vertices under the net's weights, by ``siafu.metrics``. Exact: no lateness, full graph.
+        Collective."""
 
     def state(self) -> dict[str, Tensor]:
-        """What this rank needs, beside the net's weights, to go on with the same bits."""
+        """Tensors that this rank needs, beside the net's weights, to continue with the same bits."""
 
     def restore(self, state: dict[str, Tensor]) -> None: ...
 
     def facts(self) -> dict[str, object]:
-        """What is worth saying in the result beyond what all methods say; JSON."""
+        """Facts for the result that only this method has; JSON."""
 
     def close(self) -> None: ...
 

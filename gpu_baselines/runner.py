@@ -35,14 +35,14 @@ UNCOUNTED = frozenset({"setup", "evaluation"})  # kinds of traffic that are no e
 
 
 def made(run: Run) -> Method:
-    """The method that the config names. Raises: ConfigError for what it cannot do."""
+    """The method that the config names. Raises: ConfigError for a config that the method does not support."""
     found: Method = loaded(f"gpu_baselines.methods.{METHODS[run.baseline.method].program}")(run)
     return found
 
 
 def train(run: Run, run_dir: Path, *, resume: bool, begun: float | None = None) -> dict[str, Any]:
-    """Trains to the end; the result, equal on every rank. ``begun``: when the process began, by ``time.monotonic``;
-    None: now."""
+    """Trains to the end; returns the result, equal on every rank. ``begun``: start of the process, by
+    ``time.monotonic``; None: now."""
     return Runner(run, run_dir, resume=resume, begun=time.monotonic() if begun is None else begun).result()
 
 
@@ -143,7 +143,7 @@ class Runner:
         self._record(record)
 
     def _sent_since(self, before: dict[str, list[int]]) -> dict[str, list[int]]:
-        """Bytes of this rank's, by kind and receiver."""
+        """Bytes that this rank has sent since ``before``, by kind and receiver."""
         group = self.run.group
         return {
             kind: [n - old for n, old in zip(row, before.get(kind, [0] * group.size), strict=True)]
@@ -152,7 +152,7 @@ class Runner:
         }
 
     def _evaluation(self) -> str:
-        """Why to stop after it; "" to go on."""
+        """Evaluates; returns the reason to stop after it, or ""."""
         train, progress, run = self.run.config.train, self.progress, self.run
         trained_s, begin = self._time_s(), time.monotonic()
         tallies = [np.asarray(one) for one in run.group.share(self.method.tally().tolist())]
@@ -234,8 +234,8 @@ class Runner:
 
 
 def _cut_metrics(file: Path, epoch: int) -> None:
-    """Drops the lines of epochs that are done again, and one that was not written to its end. Another file takes its
-    place: whoever reads along sees all lines or those that are left."""
+    """Drops the lines of epochs that are trained again, and a line that was cut off. A new file replaces the old one,
+    so that a reader sees all old lines or only the remaining ones."""
     text = file.read_text() if file.is_file() else ""
     lines = text[: text.rfind("\n") + 1].splitlines()
     kept = [line for line in lines if json.loads(line).get("epoch", 0) <= epoch]

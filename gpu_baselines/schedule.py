@@ -41,7 +41,7 @@ def timeline(num_stages: int, num_chunks: int) -> Iterator[Task]:
 
 
 def tasks_of(stage: int, num_stages: int, num_chunks: int) -> list[Task]:
-    """One stage's tasks, in its order."""
+    """Tasks of one stage, in order."""
     return [task for task in timeline(num_stages, num_chunks) if task.stage == stage]
 
 
@@ -51,10 +51,10 @@ def bubble(num_stages: int, num_chunks: int) -> float:
 
 
 def split(num_layers: int, num_stages: int, ends: int = 0) -> list[range]:
-    """Consecutive layers for every stage, as evenly as can be; later stages get what is left over.
+    """Consecutive layers for every stage, as evenly as possible; later stages get the remainder.
 
-    ends: layers before the first and after the last of those that are shared out evenly (the dense ones of GCNII),
-    which the first and the last stage get on top. ``num_layers`` counts them.
+    ends: extra layers of the first and of the last stage, before and after the evenly divided ones (the dense layers of
+    GCNII). ``num_layers`` includes them.
     """
     shared = num_layers - 2 * ends
     cuts = [ends + shared * stage // num_stages for stage in range(num_stages + 1)]

@@ -18,10 +18,11 @@ from siafu.errors import ConfigError
 
 
 class Place:
-    """Stage s = rank // groups; the ranks of a stage are side by side, so that a machine's ranks share a stage."""
+    """A rank's place. Stage s = rank // groups: a stage's ranks are adjacent, so that a machine's ranks share a
+    stage."""
 
     def __init__(self, run: Run):
-        """Collective. Raises: ConfigError where there are more stages than layers."""
+        """Collective. Raises: ConfigError for more stages than layers."""
         rank, self.groups, spec = run.group.rank, run.baseline.groups, run.spec
         self.num_stages = run.group.size // self.groups
         self.stage, self.member = divmod(rank, self.groups)
@@ -62,15 +63,16 @@ class Links:
         self._going: list[Future[None]] = []
 
     def send(self, way: Way, tensors: Sequence[Tensor]) -> None:
-        """To the stage after, or backward before. Returns at once; tensors must not be changed before ``settle``."""
+        """Sends to the stage after, or, for backward, before. Returns at once; tensors must not be changed before
+        ``settle``."""
         group, peer, channel = self._ends["after" if way == "forward" else "before"]
         self._going.append(
             channel.submit(partial(_send, group, peer, way, [tensor for tensor in tensors if len(tensor)]))
         )
 
     def expect(self, way: Way, counts: Sequence[int]) -> None:
-        """Chunks of so many rows will come, one after the other; of all that this rank sends that way before, the
-        last has been given to ``send``."""
+        """Expects chunks of ``counts`` rows, one after the other. Before, all that this rank sends in that direction
+        must have been given to ``send``."""
         group, peer, channel = self._ends["before" if way == "forward" else "after"]
         width = self._place.width_in if way == "forward" else self._place.width_out
         for count in counts:
@@ -78,7 +80,7 @@ class Links:
             self._coming.append(channel.submit(partial(_receive, group, peer, tensors)))
 
     def receive(self) -> list[Tensor]:
-        """What comes next of what is expected: [n, F] each."""
+        """The next expected chunk: [n, F] each."""
         with self._run.clock("communicate"):
             return self._coming.popleft().result()
 

@@ -29,7 +29,7 @@ from siafu.views import view
 
 
 class Subgraphs:
-    """All partitions in one lane, of which batches are cut out: edges of the whole graph, by target."""
+    """All partitions in one lane, from which batches are cut: edges of the whole graph, by target."""
 
     def __init__(self, run: Run, masks: Masks):
         manifest = run.shards.manifest
@@ -45,7 +45,8 @@ class Subgraphs:
         self._of_vertex = np.repeat(np.arange(len(parts), dtype=np.int32), sizes)  # [N]
 
     def batch(self, subgraphs: Array) -> PartGraph:
-        """Subgraphs (numbers, ascending) with all edges among their vertices; nothing travels to or from it."""
+        """The graph of these subgraphs (numbers, ascending), with all edges among their vertices; without any
+        exchange."""
         run = self._run
         part = alone(run, self._cut(subgraphs))
         nobody = [torch.zeros(0, dtype=torch.int64, device=run.device)] * run.group.size
@@ -69,7 +70,7 @@ class Subgraphs:
         )
 
     def _edges(self, subgraphs: Array, pieces: list[slice]) -> Edges:
-        """Edges of these rows that come from these rows too. Columns of a row stay ascending, as subgraphs are."""
+        """Edges from these rows to these rows. Columns of a row stay ascending, as subgraphs are."""
         edges, starts = self._whole.in_edges, self._starts
         sizes = np.diff(starts)
         shift = np.zeros(len(sizes), np.int64)  # from a subgraph's place in the whole graph to that in the batch
@@ -88,7 +89,7 @@ class Subgraphs:
 
 
 def batches_of(run: Run) -> Batches:
-    """As ``baseline.per_batch`` asks. Raises: ConfigError for fewer batches than ranks."""
+    """Batches as ``baseline.per_batch`` asks. Raises: ConfigError for fewer batches than ranks."""
     split, count, asked = run.config.data.split, run.shards.manifest.num_partitions, run.baseline.per_batch
     parts = [run.shards.partition(number) for number in range(count)]
     train = [np.asarray(part.labels)[np.asarray(part.split)[:, split] == TRAIN] for part in parts]
@@ -105,7 +106,7 @@ def batches_of(run: Run) -> Batches:
 
 
 def _inside(parts: list[Shard]) -> float:
-    """The share of edges that begin in the partition in which they end; 1 where there are none."""
+    """The share of edges whose ends are in the same partition; 1 without edges."""
     edges = sum(len(part.in_edges.indices) for part in parts)
     inside = sum(int((np.asarray(part.in_edges.indices) < len(part.vertices)).sum()) for part in parts)
     return inside / edges if edges else 1.0
@@ -121,7 +122,7 @@ def merged_part(run: Run, lane: Lane = Lane.EVAL) -> Part:
 
 
 def _weighted_degree(edges: Edges) -> Array:
-    """float64 [n], of in-edges."""
+    """Weighted in-degrees, float64 [n]."""
     n = len(edges.indptr) - 1
     row = np.repeat(np.arange(n), np.diff(edges.indptr))
     weight = None if edges.weight is None else np.asarray(edges.weight, np.float64)

@@ -11,10 +11,9 @@ is a generator too (``programs``).
 2. available_workers is locked before gossip_partner (v1: before a passive worker's p_x),
    never after: nobody waits in a circle.
 3. v2: while nobody holds the locks, a worker is available if and only if it has no partner.
-4. Whoever has a partner meets it before it asks for anything but a batch; a worker that leaves meets the one that has
+4. A worker with a partner meets it before it asks for anything but a batch. A leaving worker meets the one that has
    chosen it, with its last gradient, and is not chosen any more.
-5. A worker that chose waits for the chosen one alone, and that one waits for nobody
-   before it has met it: all of them end.
+5. A worker that chose waits only for the chosen one, which waits for nobody before they have met: so all of them end.
 
 tests/gpu_baselines/test_gossip_schedules.py runs workers over it in thousands of orders, lock by lock.
 """
@@ -34,7 +33,7 @@ Section = Generator[str, None, int]  # yields locks that it needs, returns the a
 
 
 class Ask(IntEnum):
-    """What workers ask. The answer is a number, NONE where nothing else is said."""
+    """A worker's questions. The answer is a number, or NONE if no answer is stated."""
 
     TAKE = 0  # -> a batch, or NONE: the pool is empty
     PAIR = 1  # -> whom to average with, or NONE
@@ -46,21 +45,21 @@ class Ask(IntEnum):
 
 @dataclass(frozen=True)
 class Compute:
-    """The gradient of a batch."""
+    """A step: compute the gradient of a batch."""
 
     batch: int
 
 
 @dataclass(frozen=True)
 class Average:
-    """Both gradients become their mean; waits until the partner does the same."""
+    """A step: both gradients become their mean. Waits until the partner does the same."""
 
     partner: int
 
 
 @dataclass(frozen=True)
 class Update:
-    """The local weights, with the gradient."""
+    """A step: update the local weights with the gradient."""
 
 
 Action = Ask | Compute | Average | Update
@@ -73,7 +72,7 @@ class Reply(NamedTuple):
 
 
 class Pool:
-    """The state machine: what both versions have in common. ``handle`` changes the state, nothing else does."""
+    """The state machine that both versions share. Only ``handle`` changes the state."""
 
     def __init__(self, num_workers: int, batches: Sequence[int], choose: Callable[[int], int]):
         """``choose(n)`` draws one of 0 .. n - 1."""
@@ -88,7 +87,7 @@ class Pool:
         self._choose = choose
 
     def handle(self, worker: int, ask: Ask) -> list[Reply]:
-        """Everybody's answers that this message brings about, first come, first served."""
+        """Takes in a message; returns all answers that it makes possible, to any worker, first come, first served."""
         self.ask(worker, ask)
         replies = []
         while ready := self.ready():
@@ -103,11 +102,11 @@ class Pool:
         self._open[worker] = self._section(worker, ask)
 
     def ready(self) -> list[int]:
-        """Whose sections can go on, those that came first first."""
+        """Workers whose sections can continue, the earliest first."""
         return [worker for worker in self._open if self._wants.get(worker) not in self.holder]
 
     def advance(self, worker: int) -> int | None:
-        """Goes on to the next lock, or to the end: the answer."""
+        """Runs a section to its next lock, or to its end: the answer."""
         if worker in self._wants:
             self.holder[self._wants.pop(worker)] = worker
         try:
@@ -194,7 +193,7 @@ class AllChoose(Pool):
 
 
 class HalfChoose(Pool):
-    """Algorithm 5. Workers 0 .. p/2 - 1 are passive. ``partner`` is p_0, p_1, ... of them alone."""
+    """Algorithm 5. Workers 0 .. p/2 - 1 are passive. ``partner`` holds p_0, p_1, ... of the passive workers."""
 
     def __init__(self, num_workers: int, batches: Sequence[int], choose: Callable[[int], int]):
         super().__init__(num_workers, batches, choose)
@@ -209,7 +208,7 @@ class HalfChoose(Pool):
         return {Ask.FREE: self._free, Ask.LEAVE: self._leave, Ask.END: self._end}[ask](me)
 
     def _pair(self, me: int) -> Section:
-        """Of an active worker."""
+        """The section in which an active worker chooses a partner."""
         yield AVAILABLE  # 20
         other = NONE
         if self.available:  # 21
@@ -221,7 +220,7 @@ class HalfChoose(Pool):
         return other
 
     def _asked(self, me: int) -> Section:
-        """Of a passive one: by whom it has been chosen."""
+        """The section in which a passive worker asks who has chosen it."""
         yield f"p_{me}"  # 37
         other, self.partner[me] = self.partner[me], NONE  # 38, 39
         self._unlock(me, f"p_{me}")  # 39
@@ -246,7 +245,7 @@ POOLS: dict[str, type[Pool]] = {"v1": HalfChoose, "v2": AllChoose}
 
 
 def program(version: Version, worker: int, num_workers: int, interval: int, count: int) -> Program:
-    """What a worker does in one pool. ``count``: batches that it has computed before, in earlier pools."""
+    """The steps of a worker in one pool. ``count``: batches that it has computed in earlier pools."""
     if version == "v2":
         return _all_choose(interval, count)
     return _passive() if worker < num_workers // 2 else _active(interval, count)
@@ -279,7 +278,7 @@ def _active(interval: int, count: int) -> Program:
 
 
 def _passive() -> Program:
-    """Algorithm 5, lines 32-54: it looks after every batch whether it has been chosen."""
+    """Algorithm 5, lines 32-54: after every batch, asks whether another worker has chosen it."""
     while (batch := (yield Ask.TAKE)) != NONE:
         yield Compute(batch)
         if (partner := (yield Ask.PAIR)) != NONE:

@@ -23,15 +23,15 @@ Door = Callable[[Ask], int]  # asks the pool, waits for its answer
 
 @contextmanager
 def door(group: Group, made: Callable[[], Pool], timeout_s: float) -> Iterator[Door]:
-    """A pool for one epoch, which ends once every worker has said ``Ask.END``. ``group``: a twin for this
-    alone, through the CPU's memory; ``made`` is called on rank 0. Raises: PeerLost where an answer or a
-    question does not come in time."""
+    """A pool for one epoch, which ends once every worker has sent ``Ask.END``. ``group``: a twin for the pool alone,
+    through the CPU's memory; ``made`` is called on rank 0. Raises: PeerLost if an answer or a question does not arrive
+    in time."""
     if group.rank:
         yield lambda ask: _asked(group, ask)
         return
     server = PoolServer(made(), group, timeout_s)
     yield lambda ask: server.ask(0, ask)
-    server.join()  # not after a failure: whoever a thread waits for may be gone
+    server.join()  # not after a failure: a thread's peer may be gone
 
 
 def _asked(group: Group, ask: Ask) -> int:
@@ -62,7 +62,7 @@ class PoolServer:
             raise PeerLost(f"rank {worker}: the pool has not answered within {self._timeout_s:g} s") from None
 
     def join(self) -> None:
-        """Waits until all workers have said END."""
+        """Waits until all workers have sent END."""
         for relay in self._relays:
             relay.join()
         self._inbox.put(None)

@@ -1,9 +1,9 @@
 """A worker of AllReduce-GCN and GossipGCN: a local model, and batches that are subgraphs.
 
-The loss of a batch is the mean over its training vertices, as Cluster-GCN has it.
-Workers average gradients and never weights, as the thesis' Algorithms 4-6 do, each with an optimiser of its own. Where
-not all average in every step their models differ, and the result is the best of them by validation score (Algorithm 6,
-line 55): they are all judged, on the whole graph, whenever the runner evaluates.
+The loss of a batch is the mean over its training vertices, as in Cluster-GCN. Workers average gradients and never
+weights, as in the thesis' Algorithms 4-6, each with its own optimiser. If not all of them average in every step, their
+models differ, and the result is the best of them by validation score (Algorithm 6, line 55): all are evaluated, on the
+whole graph, whenever the runner evaluates.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 class Worker:
     def __init__(self, run: Run, *, apart: bool):
-        """apart: ranks' models come to differ."""
+        """apart: whether ranks' models differ."""
         baseline = run.baseline
         if baseline.slow_rank >= run.group.size:
             raise ConfigError(
@@ -65,7 +65,7 @@ class Worker:
         self.elected = 0  # whose model ``net`` is
 
     def compute(self, batch: Array, epoch: int) -> None:
-        """The local gradient of a batch; batch: int64, the numbers of its subgraphs."""
+        """Computes the local gradient of a batch; batch: int64, the numbers of its subgraphs."""
         begin = time.perf_counter()
         graph, spec = self._graph(batch), self._run.spec
         graph.epoch = epoch
@@ -79,7 +79,8 @@ class Worker:
             time.sleep(self._slower * (time.perf_counter() - begin))
 
     def average(self, total: Tensor) -> None:
-        """``gradient`` becomes a sum of gradients over how many there are; whoever had none gets it too."""
+        """Sets ``gradient`` to the mean of a sum of gradients; the last entry of ``total`` is their number. A worker
+        without a gradient gets it too."""
         if total[-1] > 0:
             self.gradient = total / total[-1]
 
@@ -93,7 +94,7 @@ class Worker:
         return loss
 
     def tally(self) -> Array:
-        """Of the best model, which ``net`` is then. Collective."""
+        """Counts of the best model, which becomes ``net``. Collective."""
         if not self._apart:
             return self._evaluation.tally(self.net)
         metric, group = METRICS[self._run.spec.target], self._run.group
@@ -151,7 +152,7 @@ class Worker:
 
 
 def warning(batches: Batches) -> str:
-    """Of batches that see few classes or few edges; "": they do not."""
+    """A warning about batches with few classes or few edges; "" without either."""
     few = f"see few classes (their labels' entropy is {batches.mixture:.0%} of the graph's): training may collapse"
     if batches.mixture >= MIXED:
         if batches.kept >= KEPT:
@@ -164,5 +165,6 @@ def warning(batches: Batches) -> str:
 
 
 def _rank(val: Mapping[str, float] | None, root: int) -> tuple[float, float, int]:
-    """Of a model, the largest is the best: by score, loss and number; by number alone without validation vertices."""
+    """A model's rank: the largest is the best, by score, loss and number; by number alone without validation
+    vertices."""
     return (val["acc"], -val["loss"], -root) if val else (0.0, 0.0, -root)

@@ -12,10 +12,10 @@ Result = TypeVar("Result")
 
 
 def ahead(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """``map``, with up to ``threads`` items in work while the caller handles a result: so many + 1 results live at
-    once.
+    """``map``, with up to ``threads`` items in work while the caller handles a result: up to ``threads`` + 1 results
+    exist at once.
 
-    ``items`` are taken on the caller's thread. An exception of ``function`` is raised in its item's turn.
+    ``items`` are read on the caller's thread. An exception of ``function`` is raised in its item's turn.
     """
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Result]] = deque()

@@ -33,7 +33,7 @@ class EdgeSource(Protocol):
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """Names of the parts that can be read apart from each other: files."""
+        """Names of the parts that can be read independently: files."""
 
     @property
     def weight_dtype(self) -> np.dtype[Any] | None:
@@ -45,7 +45,7 @@ class EdgeSource(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Census:
-    """What the first pass tells of the edges."""
+    """The result of the first pass over the edges."""
 
     num_vertices: int
     num_edges: int  # as listed
@@ -78,8 +78,8 @@ def take_census(
 
     With ``num_vertices``, ids are vertex numbers; else the vertices are the ids that occur, here or in ``tables`` (name
     -> int64 arrays of ids that need not have an edge), in ascending order. ``dense_ids``: ids below it are mapped by
-    themselves, a byte each. ``blocks``: instead of the edges' own. Raises: DatasetError naming the piece and row of an
-    id or weight that cannot be.
+    themselves, a byte each. ``blocks``: replaces the edges' own. Raises: DatasetError naming the piece and row of an
+    invalid id or weight.
     """
     seen = None if num_vertices else _Seen(dense_ids)
     rng = np.random.default_rng(SAMPLE_SEED)
@@ -111,7 +111,8 @@ def take_census(
 
 
 def _add_tables(seen: _Seen, tables: Mapping[str, Iterable[Array]]) -> dict[str, tuple[int, int]]:
-    """Adds the ids of tables to those of edges. Table -> its ids, and how many of them are in no edge."""
+    """Adds the ids of tables to those of edges. Returns table -> number of its ids, and how many of them are in no
+    edge."""
     found, in_edges = {}, seen.copy()
     for name, blocks in tables.items():
         total = apart = 0
@@ -139,7 +140,7 @@ def _check(name: str, first: int, num_vertices: int | None, src: Array, dst: Arr
 
 
 class _Reservoir:
-    """About SAMPLE edges out of a stream whose length is not known: each is kept with the same, falling chance."""
+    """About SAMPLE edges from a stream of unknown length: each is kept with the same, falling chance."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -192,14 +193,14 @@ class _Seen:
             self._merge()
 
     def copy(self) -> _Seen:
-        """What ``add`` of the one does not show in the other."""
+        """A copy: ``add`` to one does not change the other."""
         self._merge()
         made = _Seen(self._dense_ids)
         made._map, made._sorted = None if self._map is None else self._map.copy(), self._sorted
         return made
 
     def count(self, ids: Array) -> int:
-        """How many of these were added before."""
+        """How many of these ids were added before."""
         if self._map is not None:
             known = ids[(ids >= 0) & (ids < len(self._map))]
             return int(np.count_nonzero(self._map[known]))
@@ -221,7 +222,7 @@ class _Seen:
 
 
 class Numbering:
-    """From ids to vertex numbers, the places of the ids in ascending order."""
+    """Maps ids to vertex numbers: an id's place among the ids in ascending order."""
 
     def __init__(self, ids: Ids | None, dense_ids: int) -> None:
         """``dense_ids``: how many table entries of 4 bytes there may be."""

@@ -1,9 +1,10 @@
 """Chooses the vertex order of ``auto``: candidates, their scores, the best.
 
-1. It is a cluster order: what asynchrony pays for edges between intervals is worth more than a cache miss. The order of
-   the source replaces it only where it is predicted to be faster and crosses as few edges.
-2. Whether clusters can be afforded depends on counts alone, never on the clock: the same graph gets the same order.
-3. Of several partitions, the one with most edges is judged, and all get its order.
+1. The default is a cluster order: fewer edges between intervals are worth more to asynchrony than fewer cache misses.
+   The source's order replaces it only if that is predicted to be faster and crosses as few edges.
+2. Whether cluster orders are affordable depends on counts alone, never on the clock: the same graph gets the same
+   order.
+3. Of several partitions, only the one with most edges is measured, and all get its order.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def check_order(name: str) -> None:
 
 
 def candidates(num_edges: int) -> list[str]:
-    """The orders that "auto" looks at, for a graph with that many edges."""
+    """The orders that "auto" compares, for a graph with that many edges."""
     if num_edges <= MAX_METIS_EDGES:
         return ["metis+degree", "given"]
     if num_edges <= MAX_LOUVAIN_EDGES // (SLOWER_WITHOUT_LIBRARY if LIBRARY is None else 1):
@@ -69,7 +70,7 @@ def candidates(num_edges: int) -> list[str]:
 
 
 def pick(found: dict[str, Locality]) -> str:
-    """The cheapest of the orders that cross at most ``CROSSING_SLACK`` more edges than the one that crosses fewest."""
+    """The cheapest of the orders whose crossing edges exceed the fewest by at most ``CROSSING_SLACK``."""
     fewest = min(value.crossing for value in found.values())
     return min(
         (key for key, value in found.items() if value.crossing <= fewest + CROSSING_SLACK),

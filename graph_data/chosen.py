@@ -1,13 +1,12 @@
 """Chooses the columns of new tables: those that a run's graph had, so that the run's model gets the columns that it
 knows.
 
-1. A table that is named without columns is read with those of the run: other columns may hold anything.
+1. A table named without columns is read with the run's columns: other columns may hold anything.
 2. A column of categories is one-hot again, whatever categories the new table has. A category that the run does not have
-   is 0 in all columns, as a missing value is, and a note counts them: a new brand must not stop a prediction.
-   A category that the new table does not have is a column of zeros.
-3. Source, target, weight, type and id are the run's columns wherever they stand, in a table that has columns of these
-   names: of an edge whose ends are exchanged, a directed graph has the opposite. A graph in memory is refused if its
-   columns are exchanged.
+   is 0 in all columns, like a missing value, and a note counts them: a new brand must not stop a prediction. A category
+   that the new table does not have is a column of zeros.
+3. Source, target, weight, type and id are the run's columns, wherever a table has columns of these names: with
+   exchanged ends, a directed graph would be reversed. A graph in memory is refused if its ends are exchanged.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ UNKNOWN = "unknown to"
 
 
 def of_run(run: str | Path) -> tuple[str, ...]:
-    """The columns that a run, or prepared graph, read its features from; () if they have no names."""
+    """The columns that a run, or prepared graph, read its features from; () without names."""
     names = read_names(Path(run))
     return names.get(CHOSEN) or names.get(COLUMNS, ())
 
 
 def as_read(source: str, run: str | Path) -> str:
-    """The source's name with the run's columns of edges and ids (rule 3), and those of features if these are a table
-    that is named without columns (rule 1).
+    """The source's name with the run's columns of edges and ids (rule 3). If features are a table named without
+    columns, with the run's feature columns too (rule 1).
 
     Raises: DatasetError for a column that the table lacks.
     """
@@ -67,7 +66,7 @@ def as_read(source: str, run: str | Path) -> str:
 
 
 def _columns_of_run(run: str | Path, edges: str, features: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The run's columns of source, target, weight, type and id that these tables have, for those that nobody named."""
+    """The run's columns of source, target, weight, type and id that these tables have, unless the user named one."""
     names = read_names(Path(run))
     of_edges = [*zip(("src", "dst"), names.get(END_COLUMNS, ()), strict=False)]
     of_edges += [(option, name) for option in (WEIGHT_COLUMN, TYPE_COLUMN) for name in names.get(option, ())]
@@ -82,8 +81,8 @@ def _columns_of_run(run: str | Path, edges: str, features: str, given: Mapping[s
 
 
 def check_ends(graph: Graph, run: str | Path) -> None:
-    """Rule 3 of a graph in memory, whose columns were chosen before. Raises: DatasetError if a column is one end of its
-    edges and the other end of the run's."""
+    """Checks rule 3 for a graph in memory, whose columns were chosen before. Raises: DatasetError if its edges' source
+    column is the run's target column, or the reverse."""
     ours, theirs = (names.get(END_COLUMNS, ()) for names in (read_names(Path(run)), graph.names))
     if ours and theirs and (ours[0] == theirs[1] or ours[1] == theirs[0]):
         raise DatasetError(
@@ -123,7 +122,7 @@ def aligned(graph: Graph, run: str) -> Graph:
 
 
 def _onehot(chosen: Sequence[str]) -> frozenset[str]:
-    """What names of the columns that these become begin with."""
+    """Prefixes of the columns that these categories become."""
     return frozenset(f"{name.removesuffix(ENDING)}=" for name in chosen if name.endswith(ENDING))
 
 

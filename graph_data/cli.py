@@ -95,7 +95,7 @@ examples:
 """
 #: Flags that the short --help shows.
 COMMON = ("--out", "--parts", "--inspect", "--features", "--labels", "--split")
-#: Option of ``Options`` -> what its flag takes, and what it is; with its default behind.
+#: Option of ``Options`` -> its flag's argument and help, to which the default is added.
 FLAGS = {
     "parts": ("P", "partitions, one per graph server"),
     "partitioner": ("|".join(PARTITIONERS), "how vertices are assigned to graph servers"),

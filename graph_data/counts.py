@@ -18,7 +18,7 @@ FEW = 0.05  # of vertices with a label in no edge: more are said
 
 @dataclass(frozen=True)
 class Counts:
-    """Of a graph as its source lists it; a parallel edge has an earlier one of the same ends and type."""
+    """Counts of a graph as its source lists it. An edge is parallel if an earlier one has the same ends and type."""
 
     vertices: int
     edges: int
@@ -65,9 +65,9 @@ def _repeats(keys: Array) -> int:
 
 
 def check_labels_met(graph: Graph, met: Array) -> None:
-    """Warns where many vertices that have a label are in no edge. met: bool [N], which vertices are in one.
+    """Warns if many labelled vertices are in no edge. met: whether each vertex is in an edge, bool [N].
 
-    Raises: DatasetError if all labelled vertices are in none: ids of labels and of edges are others.
+    Raises: DatasetError if no labelled vertex is in an edge: then labels and edges use different ids.
     """
     known = labelled(graph)
     total, apart = int(known.sum()), int((known & ~met).sum())

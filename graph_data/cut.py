@@ -56,7 +56,7 @@ def shards_of(graph: Graph, parts: list[Array], edge_types: EdgeTypes = "none") 
 
 
 def sides_of(graph: Graph) -> list[Edges]:
-    """The in-edges of all vertices as CSR, and if the graph is directed, the out-edges; both without weights."""
+    """The in-edges of all vertices as CSR, and for a directed graph the out-edges; both without weights."""
     into = Edges(row_starts(graph.dst, graph.num_vertices), graph.src, None)
     return [into, _reversed(replace(graph, weight=None))] if graph.directed else [into]
 
@@ -69,7 +69,7 @@ def in_degree(graph: Graph, indptr: Array) -> Array:
 
 
 def in_degree_of(graph: Graph, kind: int) -> Array:
-    """The same, of the edges of one type."""
+    """Weighted in-degree by edges of one type, float64 [N]."""
     assert graph.edge_type is not None
     chosen = graph.edge_type == kind
     weight = None if graph.weight is None else graph.weight[chosen]
@@ -77,7 +77,7 @@ def in_degree_of(graph: Graph, kind: int) -> Array:
 
 
 def entries_of(indptr: Array, rows: Array) -> tuple[Array, Array]:
-    """Where the entries of these CSR rows stand, int64 [m], and the ``indptr``, int64 [rows + 1], of the selection."""
+    """Positions of these CSR rows' entries, int64 [m], and the ``indptr``, int64 [rows + 1], of the selection."""
     starts = indptr[rows]
     counts = indptr[rows + 1] - starts
     selected = np.zeros(len(rows) + 1, np.int64)
@@ -110,7 +110,7 @@ def _reversed(graph: Graph) -> Edges:
 
 
 def _local_edges(edges: Edges, vertices: Array, owner: Array, num_types: int) -> tuple[Edges, Array]:
-    """The rows of these vertices with local columns, and the global ids of the ghosts that they mention."""
+    """The rows of these vertices with local columns, and the global ids of the ghosts in them."""
     positions, indptr = entries_of(edges.indptr, vertices)
     neighbour = edges.indices[positions]  # [m]
     mentioned = np.zeros(len(owner), bool)

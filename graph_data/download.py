@@ -23,7 +23,7 @@ OnBytes = Callable[[int, int], None]
 
 
 class Unreachable(DownloadError):
-    """No connection to the server."""
+    """Raised if the server cannot be reached."""
 
 
 def download(file: PublishedFile, target: Path, on_bytes: OnBytes) -> None:
@@ -48,7 +48,7 @@ def download(file: PublishedFile, target: Path, on_bytes: OnBytes) -> None:
 
 
 def _is_whole(file: PublishedFile, part: Path) -> bool:
-    """Whether an earlier call has fetched all of it."""
+    """Whether an earlier call has fetched the whole file."""
     size = _size(part)
     return size > 0 and (size == file.nbytes or (not file.nbytes and file.is_right(part)))
 
@@ -85,7 +85,7 @@ def _append(file: PublishedFile, part: Path, on_bytes: OnBytes) -> bool:
 
 
 def _copy(response: http.client.HTTPResponse, out: IO[bytes], start: int, total: int, on_bytes: OnBytes) -> None:
-    """All bytes that come, but not more than one block beyond ``total``: then they are not those of the file."""
+    """Copies all bytes that arrive, but at most one block beyond ``total``: more bytes mean another file."""
     size = start
     while (block := response.read(BLOCK)) and (not total or size <= total):
         out.write(block)

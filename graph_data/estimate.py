@@ -32,7 +32,7 @@ DISK_BYTES, WEIGHTED_DISK_BYTES = 16, 32  # per edge as listed: the most that li
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of one preparation; ``disk_bytes`` counts the shards and the work folder."""
+    """The estimate of one preparation; ``disk_bytes`` counts the shards and the work folder."""
 
     on_disk: bool
     num_vertices: int
@@ -62,7 +62,7 @@ class Estimate:
 
 
 def estimate_of(found: Source | Graph, options: Options, memory: str | int | None, stream: bool | None) -> Estimate:
-    """The estimate for a source; over the disk if ``stream`` says so, or if memory would not do."""
+    """The estimate for a source. Uses the disk if ``stream`` says so, or if memory is too small."""
     sizes = sizes_of(found)
     budget = Budget.of(memory)  # now that the libraries that read the source are there
     entries = sizes.num_edges * (1 if options.directed or sizes.mirrored else 2)
@@ -98,13 +98,13 @@ def streams(options: Options) -> bool:
 
 
 def _passes(options: Options) -> int:
-    """How often a streaming partitioner reads the edges."""
+    """How many times a streaming partitioner reads the edges."""
     name, passes = split_name(options.partitioner)
     return (passes or PASSES) if options.parts > 1 and name in RESTREAMING else 0
 
 
 def sizes_of(found: Source | Graph) -> Sizes:
-    """What a source holds, from headers and tables alone."""
+    """Sizes of a source, from headers and tables alone."""
     if not isinstance(found, Graph):
         return found.sizes()
     return Sizes(

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. A name counts in any case, and with "-" for "_". What is None is not there.
-2. Two names of one thing are refused, unless both hold the same. Only ``edge_attr`` yields: where there
-   is another weight, it is left out.
-3. What is left over is refused where it looks like a split, a weight or a label; anything else is named in a note.
+1. A name matches in any case, and with "-" for "_". None counts as absent.
+2. Two names of one thing are refused, unless both hold the same values. Only ``edge_attr`` yields: it is left out if
+   there is another weight.
+3. Unused entries are refused if they look like a split, a weight or a label; a note names all others.
 
 The names of splits are in ``graph_data.masks``: there are too many to list.
 """
@@ -74,22 +74,22 @@ MOST = 8  # names in one note
 
 @dataclass(frozen=True)
 class Found:
-    """The arrays of one mapping, by what they are."""
+    """The arrays of one mapping, by their meaning."""
 
-    keys: dict[str, str]  # what it is -> its name there
-    values: dict[str, Any]  # what it is -> its value
+    keys: dict[str, str]  # meaning -> its name in the mapping
+    values: dict[str, Any]  # meaning -> its value
     splits: dict[str, Any] = field(default_factory=dict)  # masks and lists of vertices, by their names there
     left: dict[Any, Any] = field(default_factory=dict)  # neither
 
 
 def plain(name: object) -> str:
-    """A name as the table has it."""
+    """A name in the table's spelling."""
     return name.lower().replace("-", "_").replace(" ", "_") if isinstance(name, str) else ""
 
 
 def sorted_out(there: Mapping[Any, Any], table: Mapping[str, tuple[str, ...]], where: str) -> Found:
-    """What of a mapping is what. Raises: DatasetError for two names of one thing that
-    hold different values (rule 2)."""
+    """Sorts a mapping's entries by their meaning. Raises: DatasetError for two names of one thing that hold different
+    values (rule 2)."""
     there = {key: value for key, value in there.items() if value is not None}
     called: dict[str, list[Any]] = {}
     for key in there:
@@ -120,7 +120,7 @@ def sorted_out(there: Mapping[Any, Any], table: Mapping[str, tuple[str, ...]], w
 
 
 def _parts(key: Any, value: Any) -> dict[str, Any]:
-    """The masks and lists of vertices that an entry holds, by name; none if it is something else.
+    """The masks and lists of vertices that an entry holds, by name; empty if it holds none.
 
     ``split_idx`` may be {"train": vertices, ...}, or a list of these, one for each split.
     """
@@ -140,7 +140,7 @@ def _parts(key: Any, value: Any) -> dict[str, Any]:
 
 
 def left_out(left: Mapping[Any, Any], num_vertices: int, where: str, partly: Collection[str] = ()) -> tuple[str, ...]:
-    """The note on what is not used; none if all is. partly: what only some kinds of vertices or edges have.
+    """The note on unused entries; none if all are used. partly: entries that only some kinds of vertices or edges have.
 
     Raises: DatasetError for what looks like a split, a weight or a label (rule 3).
     """
@@ -164,7 +164,7 @@ def left_out(left: Mapping[Any, Any], num_vertices: int, where: str, partly: Col
 
 
 def _looks_like(name: str, value: Any, num_vertices: int) -> tuple[str, str]:
-    """What an entry that is not used may have been meant as, and the name for it; "" if it is harmless."""
+    """The likely meaning of an unused entry, and the name to give it; "" if the entry is harmless."""
     nested = isinstance(value, Mapping | Sequence) and not isinstance(value, str | bytes)
     shape = tuple(getattr(value, "shape", (len(value),) if nested else ()))
     if not shape or name == YIELDS or HARMLESS.fullmatch(name):
@@ -184,7 +184,7 @@ def _looks_like(name: str, value: Any, num_vertices: int) -> tuple[str, str]:
 
 
 def _are_parts(words: Array) -> bool:
-    """Whether they are all those of parts of a split, with a training one among them."""
+    """Whether all are parts of a split, one of them for training."""
     found = {str(word).lower() for word in np.unique(words)}
     return any(role_of(word) for word in found) and all(role_of(word) or word in ("none", "") for word in found)
 

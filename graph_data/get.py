@@ -88,7 +88,7 @@ def _list(as_json: bool) -> None:
 
 
 def _found(name: str) -> str | None:
-    """The source of a graph that is on the disk."""
+    """The source of a graph that is already on the disk; None: it is not."""
     for folder in data_folders():
         if name in OGB and (folder / name.replace("-", "_") / "raw").is_dir():
             return f"ogb:{name}"
@@ -98,7 +98,7 @@ def _found(name: str) -> str | None:
 
 
 def _fetch(graph: PublishedGraph) -> Path:
-    """NAME.npz in the data folder; no half of it is left there."""
+    """Fetches NAME.npz into the data folder, whole or not at all."""
     folder = data_folders()[0]
     target = folder / f"{graph.name}.npz"
     draft = folder / f".get-{graph.name}"
@@ -141,7 +141,7 @@ def _fetch_file(file: PublishedFile, draft: Path, progress: Progress, name: str)
 
 
 def _progress() -> Progress:
-    """On a terminal, a bar per file."""
+    """Shows a bar for each file on a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True, markup=False)
     return Progress(*columns, console=console, disable=not console.is_terminal)

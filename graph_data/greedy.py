@@ -62,7 +62,7 @@ def greedy(name: str, sides: list[Edges], parts: int, passes: int) -> Array:
 
 @dataclass
 class _Placement:
-    """Who is where so far."""
+    """The vertices placed so far."""
 
     owner: Array  # int32 [N]; P: nowhere yet
     load: Array  # [P], the weights of those who are there
@@ -70,7 +70,7 @@ class _Placement:
     price: Price
 
     def place(self, start: int, stop: int, neighbours: Array, weight: Array) -> int:
-        """Gives the vertices of this block a place, from how many neighbours they have where. Returns how many
+        """Places the vertices of this block, given how many neighbours each has in each partition. Returns how many
         moved."""
         before, parts = self.owner[start:stop].copy(), len(self.load)
         self.load -= np.bincount(before, weight, minlength=parts + 1)[:parts]
@@ -88,7 +88,7 @@ class _Placement:
         return int((self.owner[start:stop] != before).sum())
 
     def _let_in(self, choice: Array, gain: Array, weight: Array) -> Array:
-        """Which of those who chose a partition find room in it, the greatest gain first: bool [k]."""
+        """Whether each vertex finds room in its chosen partition, the greatest gain first: bool [k]."""
         space = self.room - self.load
         if (np.bincount(choice, weight, minlength=len(space)) <= space).all():
             return np.ones(len(choice), bool)
@@ -111,8 +111,8 @@ def _interpolated(n: int, edges: float, parts: int) -> Price:
 
 
 def _blocks(ends: Array, parts: int) -> Iterator[tuple[int, int]]:
-    """Ranges of vertices that are placed together; never sized by what memory there
-    is, which must not change owners."""
+    """Ranges of vertices that are placed together. Their sizes do not depend on memory, which must not change
+    owners."""
     n = len(ends)
     size = min(max(n // BLOCKS, MIN_BLOCK), MAX_BLOCK, max(1, BLOCK_ENTRIES // (parts + 1)))
     start = 0
@@ -125,7 +125,7 @@ def _blocks(ends: Array, parts: int) -> Iterator[tuple[int, int]]:
 
 
 def _neighbours(sides: list[Edges], start: int, stop: int, owner: Array, parts: int) -> Array:
-    """How many neighbours each vertex of the block has in each partition, float64 [stop - start, P]."""
+    """Number of neighbours of each vertex of the block in each partition, float64 [stop - start, P]."""
     counts = np.zeros((stop - start) * (parts + 1), np.int64)
     for side in sides:
         indptr = side.indptr[start : stop + 1]

@@ -1,13 +1,13 @@
 """Splits edges for link prediction: holds some out, and sets pairs that are no edge against them.
 
-1. An undirected edge is one unit: both its directions are for training, or both for validation, or both for test. Which
-   is random; held-out edges are exactly the given shares, to one edge.
-2. Messages run along training edges alone, both ways. So does everything that is counted in a degree.
+1. An undirected edge is one unit: both its directions are for training, or both for validation, or both for test, at
+   random. Numbers of held-out edges are exactly the given shares, to one edge.
+2. Messages use only training edges, in both directions. So do degrees.
 3. Training pairs are the training edges and a pool of false ones, ``negatives`` times as many: random pairs, each once.
    They stand in both directions, since the server of either end computes the score and takes its own row's gradient.
 4. A held-out edge stands once, as an in-edge of one of its ends, drawn at random: v ranks it among ``eval_negatives``
    false ones, w -> v with random w. Those of one v and role are shared by all held-out edges that v ranks.
-5. No false edge is an edge of the whole graph, whatever its role, and none for evaluation is one of the pool.
+5. No false edge is an edge of the whole graph, whatever its role, and none for evaluation is in the training pool.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_DRAWS = 1 << 22  # pairs that are drawn together
 
 @dataclass(frozen=True)
 class Shares:
-    """How many edges are held out, and how many false ones stand against how many true ones."""
+    """Shares of edges to hold out, and numbers of false edges beside true ones."""
 
     val: float  # of all edges
     test: float
@@ -51,7 +51,7 @@ class Shares:
     eval_negatives: int  # per vertex that ranks held-out edges, and role
 
     def check(self) -> None:
-        """Raises: ConfigError for what no graph allows."""
+        """Raises: ConfigError for shares that are possible for no graph."""
         if not (min(self.val, self.test) >= 0 and self.val + self.test < 1):
             raise ConfigError(f"val_edges {self.val:g} and test_edges {self.test:g}: must be >= 0, and together < 1")
         if self.negatives < 1 or self.eval_negatives < 1:
@@ -59,7 +59,7 @@ class Shares:
 
 
 def messages(graph: Graph) -> Graph:
-    """The training edges alone, without types: what a partitioner or an order looks at."""
+    """The training edges alone, without types: the graph that a partitioner or an order sees."""
     assert graph.edge_type is not None
     chosen = graph.edge_type == MESSAGE
     weight = None if graph.weight is None else graph.weight[chosen]
@@ -114,7 +114,7 @@ def hold_out(graph: Graph, shares: Shares, seed: int) -> Graph:
 
 
 def counts_line(graph: Graph) -> str:
-    """What a graph of ``hold_out`` holds, for the user."""
+    """A line for the user on the edges in a graph of ``hold_out``."""
     assert graph.edge_type is not None
     counts = np.bincount(graph.edge_type, minlength=NUM_LINK_TYPES)
     return (
@@ -154,7 +154,7 @@ def _roles(name: str, count: int, shares: Shares, rng: Rng) -> Array:
 
 
 def _false_pairs(name: str, edges: Array, count: int, n: int, rng: Rng) -> Array:
-    """Keys ``high * n + low`` of ``count`` pairs of vertices that are no edge, any such set as likely; sorted."""
+    """Keys ``high * n + low`` of ``count`` pairs of vertices without an edge, uniform among all such sets; sorted."""
     pairs = n * (n - 1) // 2
     free = pairs - len(edges)
     if count > free:
@@ -179,9 +179,9 @@ def _false_pairs(name: str, edges: Array, count: int, n: int, rng: Rng) -> Array
 
 
 def _ranked_against(name: str, targets: Array, taken: Array, count: int, kind: int, n: int, rng: Rng) -> _Part:
-    """``count`` false edges w -> v for every v among ``targets``, any such set as likely.
+    """``count`` false edges w -> v for every v of ``targets``, uniform among all such sets.
 
-    ``taken``: keys ``v * n + w`` of what is none, in both directions, sorted.
+    ``taken``: keys ``v * n + w`` of the pairs that may not be drawn, in both directions, sorted.
     """
     ranking = np.unique(targets).astype(np.int64)
     first = np.searchsorted(taken, np.stack([ranking, ranking + 1]) * n)  # [2, ranking]
@@ -201,7 +201,7 @@ def _ranked_against(name: str, targets: Array, taken: Array, count: int, kind: i
 
 
 def _false_sources(rows: Array, free: Array, taken: Array, count: int, n: int, rng: Rng) -> Array:
-    """``count`` keys ``v * n + w`` for each v of ``rows``, which has ``free`` sources w to choose from; sorted."""
+    """``count`` keys ``v * n + w`` for each v of ``rows``, which has ``free`` possible sources w; sorted."""
     found = np.empty(0, np.int64)
     missing = np.full(len(rows), count)
     while missing.any():
@@ -230,7 +230,7 @@ def _blocks(free: Array, count: int, n: int) -> Iterator[slice]:
 
 
 def _absent(keys: Array, among: Array) -> Array:
-    """Which keys are not ``among`` these. Both are sorted, so that the search stays in the cache."""
+    """Whether each key is missing from ``among``, bool [k]. Both are sorted, so that the search stays in the cache."""
     if not len(among):
         return np.ones(len(keys), bool)
     place = np.minimum(np.searchsorted(among, keys), len(among) - 1)

@@ -27,7 +27,7 @@ L2_MISS, L3_MISS, ROW_END = 0.1, 0.7, 1.0
 
 
 class Sample(NamedTuple):
-    """Edges into the rows of one partition: all whose column was drawn."""
+    """Edges into the rows of one partition: all edges with a drawn column."""
 
     row: Array  # [k] vertices
     column: Array  # [k] vertices
@@ -62,7 +62,7 @@ def sample_edges(indptr: Array, indices: Array, vertices: Array, seed: int) -> S
 
 
 def locality(sample: Sample, order: Array) -> Locality:
-    """Of the sampled partition if it keeps its vertices in this order, int64 [n]."""
+    """The locality of the sampled partition with its vertices in this order, int64 [n]."""
     n, degree = len(order), sample.degree
     place = np.arange(n, n + len(degree))  # [N], ghosts behind the inner vertices
     place[order] = np.arange(n)
@@ -76,14 +76,14 @@ def locality(sample: Sample, order: Array) -> Locality:
 
 
 def _row_bytes(n: int) -> int:
-    """Of one row as the tables had it that the model was fitted to: the widest tile that stays in L3."""
+    """Bytes of a row in the tables that the model was fitted to: the widest tile that stays in L3."""
     room = int(TILE_SHARE * L3_BYTES) // (LINE_BYTES * max(1, n))
     return min(ROW_BYTES, LINE_BYTES << (room.bit_length() - 1)) if room else ROW_BYTES
 
 
 def _gaps(row: Array, column: Array, width: int) -> Array:
-    """How often each distance, int64 [k + 1], lies between two reads of a column; the
-    stream is read again and again."""
+    """Number of times that each distance, int64 [k + 1], lies between two reads of a column. The stream of reads
+    repeats without end."""
     k = len(row)
     stream = row * width + column
     stream.sort()

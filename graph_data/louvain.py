@@ -23,8 +23,8 @@ SMALL = 1024  # vertices: a community that is not searched again; or a 64th of a
 
 
 class Level(NamedTuple):
-    """A symmetric graph; a vertex of a later level is a community of the one before, its
-    inner edges an entry of its own."""
+    """A symmetric graph. A vertex of a later level is a community of the level before; its inner edges are one
+    self-loop."""
 
     indptr: Array  # int64 [n + 1]
     indices: Array  # int32 [m]
@@ -32,10 +32,8 @@ class Level(NamedTuple):
 
 
 def nested_communities(indptr: Array, indices: Array) -> Array:
-    """The community of every vertex, int64 [n]; communities in one community have numbers that lie next to each other.
-
-    CSR of a symmetric graph.
-    """
+    """The community of every vertex, int64 [n], of a symmetric CSR graph. Communities inside a common larger one have
+    adjacent numbers."""
     n = len(indptr) - 1
     small = min(SMALL, n // 64)
     within = np.zeros(n, np.int64)  # [n]
@@ -50,7 +48,7 @@ def nested_communities(indptr: Array, indices: Array) -> Array:
 
 
 def _inner(indptr: Array, indices: Array, group: Array) -> tuple[Array, Array]:
-    """The edges inside the groups; a vertex of group -1 loses all."""
+    """The edges inside groups; a vertex of group -1 loses all its edges."""
     if (group == 0).all():
         return indptr, indices
     inside = group[indices] == np.repeat(group, np.diff(indptr))  # [m]

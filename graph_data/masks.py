@@ -50,7 +50,7 @@ BESIDE = MASK | {
 
 
 def role_of(name: str) -> int | None:
-    """TRAIN, VAL or TEST if a name is that of a mask or of a list of vertices of one part; else None."""
+    """TRAIN, VAL or TEST if a name means a mask or vertex list of one part; else None."""
     words = _words(name)
     parts = [word for word in words if word in PARTS]
     return PARTS[parts[0]] if len(parts) == 1 and all(word in PARTS or word in BESIDE for word in words) else None
@@ -61,7 +61,7 @@ def _words(name: str) -> list[str]:
 
 
 def split_of(parts: Mapping[str, Any], num_vertices: int, where: str) -> Array:
-    """The entries whose names are those of parts (``role_of``) as one uint8 [N, S]; S = 0 if there is none.
+    """Combines the entries that name parts (``role_of``) into one uint8 [N, S]; S = 0 without any.
 
     A mask is bool, or integers of 0 and 1, and [N], [N, S] or [S, N]; a list of vertices is int [k]; a list of either
     is one for each split. Raises: DatasetError, beginning with ``where``, for any other; for two parts that share a

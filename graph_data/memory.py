@@ -18,26 +18,26 @@ LEAST_WORKING = 16 << 20  # bytes of arrays without which nothing moves
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit on resident memory, and what of it was taken when the work began (the interpreter and its libraries)."""
+    """A limit on resident memory, and the memory in use when the work began (the interpreter and its libraries)."""
 
     limit: int
     taken: int
 
     @classmethod
     def of(cls, limit: str | int | None) -> Budget:
-        """``limit`` as bytes or as text ("6GiB"); None: SHARE of what is available.
-        Raises: ConfigError if malformed."""
+        """``limit`` as bytes or as text ("6GiB"); None: SHARE of the available memory. Raises: ConfigError if
+        malformed."""
         if limit is None:
             return cls(int(SHARE * available()) + resident(), resident())
         return cls(parse_bytes(limit) if isinstance(limit, str) else limit, resident())
 
     @property
     def working(self) -> int:
-        """Bytes for arrays. Raises: ConfigError if they are fewer than LEAST_WORKING."""
+        """Bytes for arrays. Raises: ConfigError if fewer than LEAST_WORKING."""
         return self._left(self.taken + RESERVED, f"{show_bytes(self.taken)} are taken by the program itself")
 
     def beside(self, nbytes: int, what: str) -> int:
-        """Bytes that are left beside arrays of ``nbytes``. Raises: ConfigError if they are fewer than LEAST_WORKING."""
+        """Bytes that remain beside arrays of ``nbytes``. Raises: ConfigError if fewer than LEAST_WORKING."""
         return self._left(self.taken + RESERVED + nbytes, f"{what} take {show_bytes(nbytes)}")
 
     def _left(self, used: int, why: str) -> int:
@@ -66,8 +66,7 @@ def show_bytes(nbytes: float) -> str:
 
 
 def available() -> int:
-    """Bytes that a new process can get without swapping: of the machine, and of what
-    control groups and Slurm leave us."""
+    """Bytes that a new process can get without swapping, within the limits of the machine, control groups and Slurm."""
     try:
         found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
         free = int(found[1]) * 1024 if found else allotment.memory_bytes()
@@ -77,7 +76,7 @@ def available() -> int:
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory now."""
+    """Resident bytes of this process."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:  # not Linux

@@ -9,7 +9,7 @@ from siafu.sparse import Array
 
 
 def undirected(graph: Graph) -> tuple[Array, Array]:
-    """CSR of who is joined to whom, whatever the direction."""
+    """CSR of neighbours, whatever the direction of edges."""
     n = graph.num_vertices
     if not graph.directed:
         return row_starts(graph.dst, n), graph.src

@@ -60,7 +60,7 @@ class Options:
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Options:
-        """Out of keyword arguments of ``prepare``, some of which are none of the shards' options."""
+        """The options among keyword arguments of ``prepare``; the others do not change the shards."""
         return cls(**{field.name: given[field.name] for field in fields(cls) if field.name in given})
 
     @property
@@ -68,7 +68,8 @@ class Options:
         return Shares(self.val_edges, self.test_edges, self.negatives, self.eval_negatives)
 
     def key(self) -> dict[str, Any]:
-        """What tells these shards from those of other options: nothing of a task that is not asked for."""
+        """The values that distinguish these shards from those of other options, without options of a task that is not
+        asked for."""
         unsaid = () if self.task == "link" else ("task", *LINK_OPTIONS)
         unsaid = unsaid if self.inductive is not None else (*unsaid, "inductive")
         said = {name: value for name, value in asdict(self).items() if name not in (*unsaid, "features_as")}
@@ -81,7 +82,7 @@ class Options:
         )
 
     def check(self) -> None:
-        """Raises: ConfigError for what cannot be, whatever the graph."""
+        """Raises: ConfigError for options that are impossible for any graph."""
         if self.task not in TASKS:
             raise ConfigError(f"task {self.task!r} is not one of {', '.join(TASKS)}")
         if self.task == "link":
@@ -122,12 +123,12 @@ class Options:
         return aligned(graph, self.features_as) if self.features_as else graph
 
     def _given_columns(self) -> tuple[str, ...]:
-        """All that ``features_as`` says of the columns of its features; () if they have no names."""
+        """All entries of ``features_as`` about its feature columns; () without names."""
         names = read_names(Path(self.features_as)) if self.features_as else {}
         return (*names.get(COLUMNS, ()), *names.get(CHOSEN, ()))
 
     def normalised(self, graph: Graph) -> tuple[Graph, Standard | None]:
-        """The tidy graph, which has a split, with normalised features, and what ``standard`` took from them."""
+        """The tidy graph, which has a split, with normalised features, and the means and deviations of ``standard``."""
         features = graph.features
         if self.feature_norm != "standard":
             return replace(graph, features=normalised(features, self.feature_norm, graph.name)), None
@@ -136,8 +137,8 @@ class Options:
         return replace(graph, features=normalised(dense, "standard", graph.name, standard)), standard
 
     def standard(self, graph: Graph) -> Standard:
-        """By what the dense features of a graph with a split are standardised: nothing
-        that inductive training must not see.
+        """Means and deviations to standardise the dense features of a graph with a split. They exclude what inductive
+        training must not see.
 
         Raises: DatasetError if ``features_as`` has other features.
         """
@@ -154,17 +155,17 @@ class Options:
         return Standard.of(graph.features, training)  # type: ignore[arg-type]
 
     def _given_standard(self) -> Standard | None:
-        """That of ``features_as``."""
+        """The means and deviations of ``features_as``."""
         return Standard.load(Path(self.features_as)) if self.features_as else None
 
     def _whose_standard(self) -> str:
-        """Which means and deviations are taken, whoever has them."""
+        """A key for the means and deviations in use, wherever they come from."""
         if (given := self._given_standard()) is None:
             return "own"
         return hashlib.sha256(given.mean.tobytes() + given.deviation.tobytes()).hexdigest()
 
     def edge_types(self, graph: Graph) -> EdgeTypes:
-        """What types of edges mean in the shards of a tidy graph."""
+        """The meaning of edge types in the shards of a tidy graph."""
         if self.task == "link":
             return "links"
         if self.inductive is not None:
@@ -185,7 +186,7 @@ class Options:
         return replace(graph, edge_type=training_edges(graph, self.inductive), num_edge_types=2)
 
     def topology(self, graph: Graph) -> Graph:
-        """Of a graph of ``with_types``: what a partitioner or an order looks at, which know no types."""
+        """The graph that a partitioner or an order sees, without types, from a graph of ``with_types``."""
         if graph.edge_type is None:
             return graph
         return messages(graph) if self.task == "link" else _each_once(graph)
@@ -198,8 +199,8 @@ class Options:
         entries: list[PartitionEntry],
         order_scores: OrderScores | None = None,
     ) -> Manifest:
-        """Of the tidy ``graph``, whose edges are counted by ``num_edges``; ``order`` is
-        what "auto" stood for."""
+        """The manifest of the tidy ``graph``, whose edges number ``num_edges``; ``order`` is the order that "auto"
+        chose."""
         return Manifest(
             siafu=__version__,
             name=graph.name,

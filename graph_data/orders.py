@@ -31,7 +31,7 @@ MIN_CLUSTER_VERTICES = 16
 
 
 class Inner:
-    """What an order sees of a partition: its vertices, and the edges between them, whatever their direction."""
+    """The part of a partition that an order sees: its vertices, and the edges between them in either direction."""
 
     def __init__(
         self, vertices: Array, row_lengths: Array, joined: Callable[[], tuple[Array, Array]], seed: int
@@ -65,12 +65,12 @@ class Inner:
 
     @cached_property
     def communities(self) -> Array:
-        """Communities in communities, int64 [n]: those with neighbouring numbers lie in a common one."""
+        """Nested communities, int64 [n]: adjacent numbers lie in a common larger community."""
         return nested_communities(*self.edges())
 
 
 def inners(graph: Graph, owner: Array, seed: int) -> list[Inner]:
-    """Of every partition of a tidy graph."""
+    """``Inner`` of every partition of a tidy graph."""
     joined = cache(lambda: undirected(graph))
     row_lengths = np.diff(row_starts(graph.dst, graph.num_vertices))  # [N]
     by_owner = np.argsort(owner, kind="stable")
@@ -94,7 +94,7 @@ def ordered(inner: Inner, name: str) -> Array:
 
 
 def metis_degree_order(inner: Inner) -> Array:
-    """Clusters next to each other: an interval, which is an equal slice of the order, then cuts few edges.
+    """Places clusters next to each other: an interval, which is an equal slice of the order, then cuts few edges.
 
     Recursive bisection numbers the clusters like the leaves of a tree, so neighbours in number are neighbours in the
     graph, and a slice of any length is whole clusters but for its two ends. In each cluster longest rows come first: a
@@ -104,7 +104,8 @@ def metis_degree_order(inner: Inner) -> Array:
 
 
 def louvain_degree_order(inner: Inner) -> Array:
-    """The same by nested communities: they are as many and as large as the graph has them. Linear in the edges."""
+    """As ``metis_degree_order`` with nested communities, whose number and sizes follow from the graph. Linear in the
+    edges."""
     return np.lexsort((-inner.row_lengths, inner.communities))
 
 

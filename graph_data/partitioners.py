@@ -64,8 +64,8 @@ def check_parts(graph_name: str, num_vertices: int, name: str, parts: int) -> No
 
 
 def split_name(name: str) -> tuple[str, int | None]:
-    """NAME, or NAME:PASSES of those in RESTREAMING, or file:PATH. Raises: ConfigError if
-    PASSES is no number in 1..MAX_PASSES."""
+    """Splits NAME, NAME:PASSES (for RESTREAMING), or file:PATH. Raises: ConfigError if PASSES is no number in
+    1..MAX_PASSES."""
     base, _, passes = name.partition(":")
     if base == FILE and passes:
         return FILE, None
@@ -77,7 +77,7 @@ def split_name(name: str) -> tuple[str, int | None]:
 
 
 def file_digest(name: str) -> str:
-    """Of the file of a partitioner ``file:PATH``; "" of another, and where there is no such file."""
+    """Digest of the file of a partitioner ``file:PATH``; "" for other partitioners, and for a missing file."""
     file = Path(name.partition(":")[2])
     return hashlib.sha256(file.read_bytes()).hexdigest() if split_name(name)[0] == FILE and file.is_file() else ""
 
@@ -100,7 +100,7 @@ def _without_empty(owner: Array, parts: int, name: str) -> Array:
 def metis(sides: list[Edges], parts: int, seed: int) -> Array:
     """Few cut edges (Karypis & Kumar, SISC 1998), vertices and edges balanced together.
 
-    METIS could balance several weights, but pymetis passes one per vertex: half of it is for the vertex, half for its
+    METIS could balance several weights, but pymetis passes only one per vertex: half of it counts the vertex, half its
     edges.
     """
     indptr, indices = _joined(sides)
@@ -110,7 +110,7 @@ def metis(sides: list[Edges], parts: int, seed: int) -> Array:
 
 
 def _joined(sides: list[Edges]) -> tuple[Array, Array]:
-    """CSR of who is joined to whom, whatever the direction."""
+    """CSR of neighbours, whatever the direction of edges."""
     if len(sides) == 1:
         return sides[0].indptr, sides[0].indices
     n = len(sides[0].indptr) - 1
@@ -155,7 +155,7 @@ def hashed(sides: list[Edges], parts: int, seed: int) -> Array:
 
 
 def from_file(path: Path, num_vertices: int, parts: int) -> Array:
-    """What a text file says, a partition's number per line in the order of vertices: Dorylus' .parts, METIS' .part.P.
+    """The partition in a text file, one number per line in the order of vertices: Dorylus' .parts, METIS' .part.P.
 
     Raises: DatasetError if it is malformed, or of another graph.
     """

@@ -106,14 +106,14 @@ def prepare(
 
 
 def found_in(source: Any) -> Source | Graph:
-    """What a name means, or the graph in an object. Raises: DatasetError for what is neither."""
+    """The source that a name means, or the graph in an object. Raises: DatasetError for anything else."""
     if isinstance(source, str | os.PathLike):
         return resolve(os.fspath(source))
     return graph_of(source)
 
 
 def _as_read(source: Any, options: Options) -> Any:
-    """The source with the columns that ``features_as`` was made of, where it is a name without any.
+    """The source's name with the columns of ``features_as``, if it names none itself.
 
     Raises: DatasetError for a graph in memory whose edges go the other way.
     """
@@ -125,7 +125,8 @@ def _as_read(source: Any, options: Options) -> Any:
 
 
 def estimate(source: Any, *, memory: str | int | None = None, stream: bool | None = None, **given: Any) -> Estimate:
-    """What ``prepare`` with these options will take, and which way it will go. Options as for ``prepare``."""
+    """Estimates time, memory and disk of ``prepare`` with these options, and whether it runs in memory or on disk.
+    Options as for ``prepare``."""
     options = Options.of(given)
     return estimate_of(found_in(_as_read(source, options)), options, memory, stream)
 
@@ -180,7 +181,8 @@ def _on_disk(
 
 
 def _key(found: Graph | Source, options: Options) -> str:
-    """What a prepared graph in the cache, or an unfinished preparation, must have been of to be taken."""
+    """The key of source and options. A prepared graph in the cache, or an unfinished preparation, is used only if its
+    key is equal."""
     said = {
         "format": [FORMAT, VERSION],
         "orders": ORDERS_VERSION,
@@ -192,7 +194,7 @@ def _key(found: Graph | Source, options: Options) -> str:
 
 
 def _digest(graph: Graph) -> str:
-    """sha256 of all that a graph in memory says."""
+    """sha256 of all data of a graph in memory."""
     told = [graph.num_classes, graph.num_edge_types, graph.names, graph.directed, graph.target]
     told += [said for said in (graph.made_features, graph.notes) if said]
     told += [str(graph.ids.values.type)] if isinstance(graph.ids, NamedIds) else []  # 1 s and 1 ms have the same bytes
@@ -213,7 +215,7 @@ def _digest(graph: Graph) -> str:
 
 
 def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **options: Any) -> Path:
-    """The folder where ``source`` lies prepared with these options of ``prepare``; prepares it if it does not yet.
+    """The folder with ``source`` prepared with these options of ``prepare``; prepares it on first use.
 
     The key covers every option of the shards, this version of siafu, and the source: its name, or its files' paths,
     inodes, sizes and times, or all arrays of a graph in memory. How it is prepared (``memory``, ``stream``) is not in
@@ -241,7 +243,7 @@ def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **op
 
 
 def _make_private(folder: Path) -> None:
-    """Graphs are their owner's alone, as run directories are. A folder that somebody else made keeps its rights."""
+    """Makes a folder that only its owner can read, as run directories are. An existing folder keeps its rights."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -267,7 +269,7 @@ def _file_identity(file: Path) -> list[Any]:
 
 
 def _slug(found: Graph | Source) -> str:
-    """A readable start for the name of a cache folder."""
+    """A readable prefix for the name of a cache folder."""
     if isinstance(found, Graph):
         return re.sub(r"[^A-Za-z0-9.-]+", "-", found.name)
     if edges := found.streamed:

@@ -30,7 +30,7 @@ class PublishedFile:
         return self.url.rpartition("/")[2]
 
     def is_right(self, path: Path) -> bool:
-        """Whether the file at ``path`` has the bytes that were published: by SHA-256, else by git's SHA-1."""
+        """Whether the file at ``path`` has the published bytes: by SHA-256, else by git's SHA-1."""
         data = path.read_bytes()
         if self.sha256:
             return hashlib.sha256(data).hexdigest() == self.sha256
@@ -46,12 +46,12 @@ class PublishedGraph:
 
     @property
     def repository(self) -> str:
-        """Where the files come from: OWNER/NAME."""
+        """The repository of the files: OWNER/NAME."""
         return "/".join(urlsplit(self.files[0].url).path.split("/")[1:3])
 
     @property
     def nbytes(self) -> int:
-        """0 if a file's size is not known."""
+        """Bytes of all files; 0 if the size of one is not known."""
         sizes = [file.nbytes for file in self.files]
         return sum(sizes) if all(sizes) else 0
 
@@ -61,7 +61,7 @@ class PublishedGraph:
 
 
 def graphs() -> dict[str, PublishedGraph]:
-    """By name, in the order of the table."""
+    """Published graphs by name, in the order of the table."""
     return _read(TABLE)
 
 

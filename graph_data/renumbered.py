@@ -1,7 +1,7 @@
 """Renumbers a prepared graph's classes and relations as another graph numbers them.
 
-What a model has learnt goes by numbers; in a new graph the same word may have another one. Only the files that hold
-such numbers are written anew: the others are links to those that are there.
+A model knows classes and relations by number, and in a new graph the same word may have another number. Only the files
+with such numbers are written again: the others are links to the existing ones.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from siafu.sparse import Array
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """What classes or relations become."""
+    """New numbers for classes or relations."""
 
     place: Array  # int64 [k]: the number in the other graph of each of ours; -1: it has none
     count: int  # how many the other graph has
 
     def of(self, numbers: Array) -> Array:
-        """Of each number, -1 of -1."""
+        """The new number of each number; -1 stays -1."""
         found: Array = np.append(self.place, -1)[numbers]
         return found
 
@@ -35,8 +35,8 @@ class Numbers:
 
 
 def renumbered(shards: ShardSet, folder: Path, classes: Numbers | None, relations: Numbers | None) -> ShardSet:
-    """The graph in ``folder``, as long as ``shards`` are where they are; None: as it
-    is. Every edge's type has a place."""
+    """Writes the renumbered graph to ``folder``, which needs ``shards`` to stay where they are. None: no change. Every
+    edge's type must have a new number."""
     manifest, entries = shards.manifest, []
     for p, entry in enumerate(manifest.partitions):
         made, into = (shards.path / folder_of(p)).resolve(), folder / folder_of(p)
@@ -62,7 +62,7 @@ def renumbered(shards: ShardSet, folder: Path, classes: Numbers | None, relation
 
 
 def _changed(shard: Shard, classes: Numbers | None, relations: Numbers | None) -> dict[str, Array]:
-    """The arrays that are other ones now, by the names of their files."""
+    """The arrays that change, by the names of their files."""
     arrays: dict[str, Array] = {}
     if classes is not None:
         arrays["labels"] = classes.of(shard.labels)
@@ -73,7 +73,7 @@ def _changed(shard: Shard, classes: Numbers | None, relations: Numbers | None) -
 
 
 def _edges(side: str, edges: Edges, relations: Numbers) -> dict[str, Array]:
-    """Types of edges, and in their order weights: types do not fall among equal columns of a row."""
+    """Types of edges, and weights in the order of types: types ascend among equal columns of a row."""
     types = np.zeros(len(edges.indices), np.int64) if edges.type is None else edges.type
     kind = relations.of(types).astype(np.uint16)  # [m]
     if relations.ascends:

@@ -17,7 +17,7 @@ from siafu.sparse import Array
 
 
 def check_file(path: Path) -> None:
-    """Raises: DatasetError for a folder, and for a pipe or device, which has no end or gives its bytes once."""
+    """Raises: DatasetError for a folder, and for a pipe or device, which has no end or can be read only once."""
     if path.exists() and not path.is_file():
         raise DatasetError(f"{path}: is a {'folder' if path.is_dir() else 'pipe or device'}, must be a file")
 
@@ -26,7 +26,7 @@ class RowFile:
     """The array of a ``.npy`` file; slices of its rows are read when asked for."""
 
     def __init__(self, path: Path) -> None:
-        """Raises: DatasetError if it is no such file, or shorter than its header says."""
+        """Raises: DatasetError if it is no ``.npy`` file, or shorter than its header says."""
         self.path = path
         check_file(path)
         try:
@@ -68,7 +68,7 @@ class RowFile:
 
 
 def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """What a ``.npy`` file of this array begins with; of one length, however many rows it has: numpy leaves room."""
+    """The header of a ``.npy`` file of this array. Its length is the same for any number of rows: numpy leaves room."""
     stream = io.BytesIO()
     description = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, description)
@@ -76,10 +76,10 @@ def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 class GrowingFile:
-    """A ``.npy`` file that is appended to; its header tells the length from ``close`` on."""
+    """A ``.npy`` file to append to; ``close`` writes its length into the header."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], length: int = 0, row: tuple[int, ...] = ()) -> None:
-        """``length``: keep so many rows that are there already, drop what follows. ``row``: the shape of one."""
+        """``length``: number of existing rows to keep; the rest is dropped. ``row``: the shape of a row."""
         self._dtype, self._row = dtype, row
         self.length = length  # the only state that changes
         self._stream: IO[bytes] = path.open("r+b" if length else "wb")

@@ -40,7 +40,7 @@ MEANINGS = ("src", "dst", "weight", "type", "num_edge_types", "ids", "id")
 
 
 def add_to(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
-    """Adds the flags as a group. ``without``: names that are flags of the verb's own."""
+    """Adds the flags as a group. ``without``: names of the verb's own flags."""
     group = parser.add_argument_group("tables of edges and vertices (siafu prepare --help-all describes them)")
     for flag, (takes, what) in SOURCE_FLAGS.items():
         if flag not in without:
@@ -48,13 +48,13 @@ def add_to(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> No
 
 
 def given(args: argparse.Namespace, without: Collection[str] = ()) -> dict[str, str]:
-    """The options that the command line says."""
+    """The options given on the command line."""
     found = {name: getattr(args, name, None) for name in OPTIONS if name not in without}
     return {name: str(value) for name, value in found.items() if value is not None}
 
 
 def sorted_out(short: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Keyword arguments of a run as its settings, and as options of its source.
+    """Splits a run's keyword arguments into its settings and the options of its source.
 
     ``split`` is a setting if it is a number: which of the graph's splits is used. Else it names a file of splits.
     """
@@ -70,7 +70,7 @@ def _is_number_of_split(key: str, value: Any) -> bool:
 def with_options(source: str, options: Mapping[str, str | None]) -> str:
     """The name of a source with these options, which replace its own of the same names.
 
-    Raises: ConfigError if they are for edge lists, or for graphs that are read, and it is none.
+    Raises: ConfigError for a prepared or generated source, or for options of edge lists if it is none.
     """
     said = {name.replace("-", "_"): value for name, value in options.items() if value is not None}
     if not said:
@@ -95,7 +95,7 @@ def with_options(source: str, options: Mapping[str, str | None]) -> str:
 
 
 def read_as(source: str, example: str) -> str:
-    """A table of edges with the columns of ``example``, another one, for what ``source`` names none itself.
+    """A table of edges, read with the columns of the table ``example`` where ``source`` names none.
 
     Any other source, or of another example, is returned as it is.
     """
@@ -109,6 +109,7 @@ def read_as(source: str, example: str) -> str:
 
 
 def _path_and_options(source: str, argument: str) -> tuple[str, str]:
-    """The same of a source whose kind may stand in front of its path, and that may be the name of another file."""
+    """Splits a source's path and options. Its kind may stand before its path, and the path may be another file's
+    name."""
     query = path_and_options(argument)[1]
     return source.removesuffix(f"?{query}"), query

@@ -11,7 +11,8 @@ from siafu.views import TRAINING
 
 
 def per_class(labels: Array, train: int, val: int, seed: int) -> Array:
-    """``train``, then ``val`` vertices of every class, the rest test; those without a label in none: uint8 [N, 1]."""
+    """``train``, then ``val`` vertices of every class, the rest test; unlabelled vertices have no role: uint8 [N,
+    1]."""
     rng = np.random.default_rng(seed)
     split = np.where(labels >= 0, np.uint8(TEST), np.uint8(NONE))  # [N]
     for label in np.unique(labels[labels >= 0]):
@@ -24,7 +25,7 @@ def per_class(labels: Array, train: int, val: int, seed: int) -> Array:
 def by_share(num_vertices: int, train: float, val: float, seed: int, among: Array | None = None) -> Array:
     """A random ``train`` share of the vertices, then a ``val`` share, the rest test: uint8 [N, 1].
 
-    ``among``: bool [N], the vertices that are shared out; the others have no role. None: all.
+    ``among``: bool [N], the vertices to share out; the others have no role. None: all.
     """
     rng = np.random.default_rng(seed)
     split = np.full(num_vertices, TEST, np.uint8)  # [N]
@@ -39,7 +40,7 @@ def by_share(num_vertices: int, train: float, val: float, seed: int, among: Arra
 
 
 def training_edges(graph: Graph, column: int) -> Array:
-    """Type 0 for the edges both of whose ends are training vertices of this split, type 1 for the others: uint16 [E].
+    """Type 0 for edges between training vertices of this split, type 1 for the others: uint16 [E].
 
     Raises: ConfigError if the graph has no such split.
     """

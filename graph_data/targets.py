@@ -14,12 +14,11 @@ TARGETS = ("auto", "classes", "labels", "numbers")
 
 
 def labels_as(labels: Array, target: str, name: str) -> Array:
-    """Labels [N] or [N, C], NaN or -1 = unknown, in the dtype and shape by which
-    ``siafu.graph.Graph`` tells what they are.
+    """Labels [N] or [N, C], NaN or -1 = unknown, in the dtype and shape that show their kind in ``siafu.graph.Graph``.
 
-    target: "classes" makes int64 [N], of one column or of one-hot rows; "labels" int8 or uint8 [N, C];
-    "numbers" float32; "auto" leaves them as they are. Raises: DatasetError for values that are none of that,
-    and of "auto" for floats of 0 and 1.
+    target: "classes" makes int64 [N], of one column or of one-hot rows; "labels" int8 or uint8 [N, C]; "numbers"
+    float32; "auto" leaves them as they are. Raises: DatasetError for values that do not fit the kind; for "auto", also
+    for floats of 0 and 1.
     """
     check_target(target)
     if target == "auto":
@@ -63,10 +62,11 @@ def one_hot(rows: Array, name: str) -> Array:
 
 
 def renumbered(classes: Array) -> tuple[Array, tuple[str, ...]]:
-    """Classes [N], -1 = unknown, as int64 0..C-1 in ascending order, and what the C were
-    called; () where they were 0..C-1.
+    """Classes [N], -1 = unknown, as int64 0..C-1 in ascending order, and the old names of the C classes; () if they
+    were 0..C-1.
 
-    Codes (10115, 80331) and classes that begin with 1 would make as many outputs of a model as the largest of them.
+    Without this, codes (10115, 80331) and classes that begin with 1 would make as many model outputs as the largest of
+    them.
     """
     values = np.unique(classes[classes != -1])
     if np.array_equal(values, np.arange(len(values))):
@@ -76,7 +76,7 @@ def renumbered(classes: Array) -> tuple[Array, tuple[str, ...]]:
 
 
 def numbered_note(names: Sequence[str], what: str = "classes") -> str:
-    """What ``renumbered`` has done, for the user."""
+    """A note for the user on the numbers that ``renumbered`` gave."""
     if len(names) == 1:
         return f"{what}: {names[0]} alone"
     return f"{len(names)} {what} are numbered in the order of their values, {names[0]} to {names[-1]}"

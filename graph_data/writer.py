@@ -42,7 +42,8 @@ class ShardWriter:
     """Writes a prepared graph beside its destination and moves it there when it is whole.
 
     Use in a ``with`` block: ``add`` every partition in order, then ``finish``. A block that is left before ``finish``,
-    or a process that dies, leaves the destination as it was. Raises: DatasetError for what the file system refuses.
+    or a process that dies, leaves the destination as it was. Raises: DatasetError if the file system refuses an
+    operation.
     """
 
     def __init__(self, out: str | os.PathLike[str]) -> None:
@@ -69,7 +70,7 @@ class ShardWriter:
             raise DatasetError(f"{self.out}: cannot be written: {error.strerror or error}") from error
 
     def add(self, shard: Shard) -> None:
-        """Writes the next partition; nothing of it is kept in memory."""
+        """Writes the next partition, and keeps nothing of it in memory."""
         assert shard.index == len(self.entries), "partitions are written in order"
         folder = self._folder / folder_of(shard.index)
         folder.mkdir()
@@ -88,7 +89,7 @@ class ShardWriter:
         )
 
     def adopt(self, written: Path, entry: PartitionEntry) -> None:
-        """Takes over the next partition's files, which were written before to a folder of the same file system.
+        """Takes over the next partition's files from a folder of the same file system.
 
         They stay there too, under a second name: an interrupted preparation continues with them.
         """
@@ -99,15 +100,15 @@ class ShardWriter:
         self.entries.append(entry)
 
     def add_names(self, graph: Graph) -> None:
-        """Writes what the source calls vertices (ids.npy or ids.parquet), and in names.json what it calls classes,
-        types of edges and columns of features, with the graph's notes; nothing of what is 0, 1, 2, ..."""
+        """Writes the source's vertex ids (ids.npy or ids.parquet), and in names.json the names of classes, edge types
+        and feature columns, with the graph's notes; nothing for numbers 0, 1, 2, ..."""
         if graph.ids is not None:
             save_ids(self._folder, graph.ids)
         if names := {**graph.names, **({NOTES: graph.notes} if graph.notes else {})}:
             (self._folder / NAMES).write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n", "utf-8")
 
     def add_standard(self, standard: Standard | None) -> None:
-        """Writes by what features were standardised, if they were."""
+        """Writes the means and deviations that standardised the features, if any."""
         if standard is not None:
             standard.save(self._folder)
 
@@ -128,7 +129,7 @@ class ShardWriter:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Last of all, through to the disk."""
+    """Writes the manifest, after all other files, and syncs it to disk."""
     text = json.dumps({**manifest.body(), "digest": manifest.digest}, indent=1)
     with (folder / MANIFEST).open("w") as stream:
         stream.write(text + "\n")
@@ -179,7 +180,7 @@ def _train_degrees(shard: Shard) -> dict[str, Array]:
 
 
 class _Hashing:
-    """A file that remembers the checksums and the number of the bytes that went into it; no file: counts them alone."""
+    """A file that computes checksums and the number of the bytes written to it; without a file, only counts."""
 
     def __init__(self, stream: IO[bytes] | None) -> None:
         self._stream = stream
@@ -192,12 +193,12 @@ class _Hashing:
         return len(block) if self._stream is None else self._stream.write(block)
 
     def entry(self) -> FileEntry:
-        """What the manifest says of the file."""
+        """The manifest's entry of the file."""
         return FileEntry(self._nbytes, self._sha256.hexdigest(), self._crc32)
 
 
 def write_array(file: Path, array: Array) -> FileEntry:
-    """Writes a ``.npy`` file through to the disk."""
+    """Writes a ``.npy`` file, and syncs it to disk."""
     with file.open("wb") as stream:
         hashing = _Hashing(stream)
         np.lib.format.write_array(hashing, np.ascontiguousarray(array), allow_pickle=False)
@@ -207,14 +208,14 @@ def write_array(file: Path, array: Array) -> FileEntry:
 
 
 def link_array(written: Path, file: Path) -> FileEntry:
-    """A second name for a ``.npy`` file of the same file system, which is written through to the disk."""
+    """Gives a ``.npy`` file a second name on the same file system, and syncs it to disk."""
     file.unlink(missing_ok=True)
     os.link(written, file)
     return _entry_of(file)
 
 
 def _entry_of(file: Path) -> FileEntry:
-    """Of a file that was written, through to the disk."""
+    """The entry of a written file, after a sync to disk."""
     hashing = _Hashing(None)
     with file.open("rb") as stream:
         os.fsync(stream.fileno())
@@ -224,7 +225,7 @@ def _entry_of(file: Path) -> FileEntry:
 
 
 class BlockFile:
-    """A ``.npy`` file of a known shape that is written a block of rows at a time, through to the disk."""
+    """A ``.npy`` file of a known shape, written one block of rows at a time, and synced to disk."""
 
     def __init__(self, file: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._stream = file.open("wb")
@@ -237,7 +238,7 @@ class BlockFile:
             self._hashing.write(np.ascontiguousarray(rows, self._dtype).data.cast("B"))
 
     def entry(self) -> FileEntry:
-        """What the manifest says of the file."""
+        """The manifest's entry of the file."""
         return self._hashing.entry()
 
     def __enter__(self) -> BlockFile:

@@ -31,7 +31,7 @@ from siafu.errors import ConfigError
 
 
 def build(config: Config, made: Made, outdir: Path | None = None, parts: Collection[str] = PARTS) -> cdk.App:
-    """The app, not synthesised yet. ``parts``: of which stacks; those that they use must be among them."""
+    """The app, not synthesised yet. ``parts``: its stacks, with every stack that one of them uses."""
     app = cdk.App(
         outdir=None if outdir is None else str(outdir),
         analytics_reporting=False,
@@ -65,15 +65,15 @@ def build(config: Config, made: Made, outdir: Path | None = None, parts: Collect
 
 
 def unmade(config: Config) -> Made:
-    """For who only wants to see templates."""
+    """Placeholder values, to show templates without building anything."""
     now = datetime.now(timezone.utc)
     expires = now + timedelta(hours=config.cloud.ttl_hours)
     return Made(expires, "packages/not-built.zip", our_runtime(), "wheels/not-built", wheelhouse.python())
 
 
 def synthesize(config: Config, made: Made, outdir: Path, parts: Collection[str] = PARTS) -> dict[str, dict[str, int]]:
-    """Writes the cloud assembly; stack -> resources of each type. ConfigError with what
-    cdk-nag finds and nobody argued."""
+    """Writes the cloud assembly; returns stack -> resources of each type. ConfigError with findings of cdk-nag that
+    have no stated reason."""
     try:
         assembly = build(config, made, outdir, parts).synth()
     except RuntimeError as error:  # jsii's
@@ -89,7 +89,7 @@ def _first_line(text: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """For the CDK's own command line: ``npx aws-cdk synth --app "python -m infra.app --config FILE"``."""
+    """Entry point for the CDK's own command line: ``npx aws-cdk synth --app "python -m infra.app --config FILE"``."""
     parser = argparse.ArgumentParser(
         prog="python -m infra.app", description="Write a deployment's CloudFormation templates."
     )

@@ -22,7 +22,7 @@ CLI = "aws-cdk@2.1148.1"
 
 
 def check() -> None:
-    """ConfigError, saying what to install, unless templates can be made here."""
+    """Raises ConfigError, saying what to install, unless templates can be made here."""
     if shutil.which("node") is None:
         raise ConfigError("node is not installed: the CDK needs it, 20 or newer (https://nodejs.org)")
     os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "18,20")  # a box of ten lines
@@ -39,12 +39,13 @@ def check_cli() -> None:
 
 
 def bootstrap(account: str, region: str, endpoint: str = "") -> None:
-    """Makes what the CDK needs once per account and region: a bucket for templates, roles. It stays."""
+    """Makes the resources that the CDK needs once per account and region: a bucket for templates, roles. They stay."""
     _run(["bootstrap", f"aws://{account}/{region}"], region, endpoint)
 
 
 def deploy(assembly: Path, stacks: Sequence[str], region: str, endpoint: str = "") -> None:
-    """Makes these stacks, or changes them; what they use must be there or among them. GnnError if one fails."""
+    """Makes these stacks, or changes them; the stacks that they use must exist or be among them. GnnError if one
+    fails."""
     _run(
         [
             "deploy",
@@ -65,7 +66,8 @@ def deploy(assembly: Path, stacks: Sequence[str], region: str, endpoint: str = "
 
 
 def _run(arguments: list[str], region: str, endpoint: str) -> None:
-    """Shows on stderr what the command says. It ends when we do, however that is: else it would go on making stacks."""
+    """Runs a CDK command, with its output on stderr. The command ends when this process ends, for whatever reason:
+    otherwise it would go on making stacks."""
     check_cli()
     command = ["npx", "--yes", CLI, *arguments, "--ci", "--no-notices", "--no-color"]
     leash = Leash()
@@ -137,7 +139,7 @@ _IDLE = (
 
 
 def _shown(line: str) -> str:
-    """What of a line is worth showing."""
+    """The line as shown to the user; "" if it is not worth showing."""
     text = re.sub(r"\s+", " ", line).strip()
     idle = text.startswith(_IDLE) or "ExportsOutput" in text or re.search(r": (start|success): |^[\w-]+$", text)
     return "" if idle else text

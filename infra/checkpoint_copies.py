@@ -16,10 +16,11 @@ from siafu.training_state import FILES, MANIFEST
 
 
 class BucketMirror:
-    """A ``siafu.checkpoints.Mirror``. What the service refuses is a ConfigError, what it does not do a PeerLost."""
+    """A ``siafu.checkpoints.Mirror``. A refusal by the service is a ConfigError, a failure of the service a
+    PeerLost."""
 
     def __init__(self, url: str, run: str, *, endpoint: str = "", region: str = ""):
-        """Looks whether the bucket is there. ``endpoint``, ``region``: as for ``Mailbox``."""
+        """Checks that the bucket exists. ``endpoint``, ``region``: as for ``Mailbox``."""
         bucket, _, prefix = url.removeprefix("s3://").partition("/")
         self.url = "/".join(filter(None, (f"s3://{bucket}", prefix.strip("/"), run)))
         self._below = "".join(f"{part}/" for part in (prefix.strip("/"), run) if part)
@@ -27,19 +28,19 @@ class BucketMirror:
         self.versions()
 
     def versions(self) -> list[int]:
-        """Those that are there whole, ascending."""
+        """Versions of the complete copies, ascending."""
         manifest = re.compile(rf"{re.escape(self._below)}epoch-(\d{{4,9}})/{re.escape(MANIFEST)}")
         matches = (manifest.fullmatch(entry.key) for entry in self._bucket.entries(f"{self._below}epoch-"))
         return sorted(int(match[1]) for match in matches if match)
 
     def upload(self, folder: Path, version: int) -> None:
-        """A copy of an earlier attempt is not whole while it is replaced."""
+        """Uploads a checkpoint. A copy of an earlier attempt is incomplete while it is replaced."""
         self._bucket.remove([self._key(version, MANIFEST)])
         for name in (*FILES, MANIFEST):
             self._bucket.upload(folder / name, self._key(version, name))
 
     def fetch(self, version: int, folder: Path) -> None:
-        """Raises: DatasetError if a file of it is not there."""
+        """Fetches a checkpoint. Raises: DatasetError if one of its files is missing."""
         there = {entry.key for entry in self._bucket.entries(self._key(version))}
         for name in (*FILES, MANIFEST):
             if self._key(version, name) not in there:
@@ -48,7 +49,7 @@ class BucketMirror:
             (folder / name).chmod(0o600)
 
     def remove(self, version: int) -> None:
-        """The manifest first."""
+        """Removes a copy, its manifest first."""
         self._bucket.remove([self._key(version, MANIFEST)])
         self._bucket.remove([self._key(version, name) for name in FILES])
 

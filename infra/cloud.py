@@ -37,7 +37,7 @@ class Cloud:
 
     @classmethod
     def of(cls, config: Config) -> Cloud:
-        """Asks who we are. ConfigError if nobody, and for a region that does not exist."""
+        """The caller's account and region. ConfigError without credentials, and for a region that does not exist."""
         region, endpoint = config.lambdas.region, os.environ.get(ENDPOINT_VARIABLE, "")
         service.check_region(region)
         with speaking_plainly(f"region {region}"):
@@ -45,20 +45,20 @@ class Cloud:
         return cls(config.cloud.name, account, region, endpoint)
 
     def client(self, name: str) -> Any:
-        """Of a service, always the same."""
+        """A client of a service, made once."""
         if name not in self._clients:
             self._clients[name] = service.client(name, self.region, self.endpoint)
         return self._clients[name]
 
 
 def is_denied(error: ClientError) -> bool:
-    """Whether the service knows the caller, who may not do this."""
+    """Whether the service knows the caller, but denies this call."""
     return error.response["Error"]["Code"] in _DENIED
 
 
 @contextmanager
 def speaking_plainly(what: str) -> Iterator[None]:
-    """botocore's and boto3's errors become ours: ConfigError where the user must do something about credentials."""
+    """Turns botocore's and boto3's errors into ours: ConfigError if the user must fix credentials."""
     try:
         yield
     except (ClientError, BotoCoreError, Boto3Error) as error:  # the last: of an upload, which hides what it came from
@@ -67,7 +67,7 @@ def speaking_plainly(what: str) -> Iterator[None]:
 
 
 def advice_on(error: BaseException | None) -> str:
-    """What the user must do about credentials; empty if the error is not about them."""
+    """Advice on credentials for an error; empty if it is not about them."""
     kinds = [kind.__name__ for kind in type(error).__mro__]
     names = [error.response["Error"]["Code"]] if isinstance(error, ClientError) else kinds
     return next((aws_identity.ADVICE[name] for name in names if name in aws_identity.ADVICE), "")

@@ -1,14 +1,13 @@
 """Makes a deployment on AWS (``siafu deploy``), or goes on with one that was not finished.
 
-1. Templates are made first, without an account: what cannot be is known before anything costs money.
-2. What the account or the region does not have is known before anything is made:
-   environments, vCPUs, a zone with everything.
-3. The watchdog comes first: whoever loses the laptop from there on has a deployment that still removes itself.
-4. Then the bucket and the network. The function's package and what servers install are put into the bucket,
-   since what comes next is made of them.
-5. CloudFormation does the work and knows how far it is: a second deploy changes what is different and makes
-   what is missing. While a run goes on, it sets the watchdog's clock alone: a newer image of the system is
-   enough to replace the run's machines.
+1. Templates are made first, without an account: impossible settings show before anything costs money.
+2. Limits of the account or the region are checked before anything is made: environments, vCPUs, a zone with everything.
+3. The watchdog comes first: if the laptop is lost from there on, the deployment still removes itself.
+4. Then come the bucket and the network. The function's package and the servers' wheels are uploaded to the bucket,
+   since the next stacks need them.
+5. CloudFormation does the work and knows how far it is: a second deploy changes the differences and makes what is
+   missing. During a run it only resets the watchdog's clock: otherwise a newer system image would replace the run's
+   machines.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from siafu.pricing.cost import Cost
 LOCAL_PARTS = ("data", "network", "function")
 BOOTSTRAP_STACK = "CDKToolkit"
 POLL_S, SETTLE_S = 5.0, 30 * 60.0
-#: State of a stack that cannot be changed -> what it is and what to do.
+#: State of a stack that cannot be changed -> its meaning, and advice.
 STUCK = {
     "DELETE_FAILED": "half removed (delete failed); siafu destroy removes the rest first",
     "UPDATE_ROLLBACK_FAILED": (
@@ -52,7 +51,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a deployment will be."""
+    """The resources and prices of a deployment before it is made."""
 
     stacks: dict[str, dict[str, int]]  # stack -> resources of each type
     usd_per_hour: dict[str, float]  # by part, while nothing runs
@@ -66,7 +65,7 @@ class Plan:
 
 
 def plan(config: Config, made: Made, assembly: Path, parts: Sequence[str] = PARTS) -> Plan:
-    """Makes the templates in ``assembly``. Asks nobody. ConfigError if they cannot be made."""
+    """Makes the templates in ``assembly``. Makes no request. ConfigError if they cannot be made."""
     cdk.check()
     from infra import app
 
@@ -85,7 +84,7 @@ def plan(config: Config, made: Made, assembly: Path, parts: Sequence[str] = PART
 
 
 def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say = lambda text: None) -> Made:
-    """Makes these parts, or brings them to what the config says. What a stack uses must be there or among them."""
+    """Makes these parts, or updates them to the config. A stack that another one uses must exist or be among them."""
     cdk.check()
     cdk.check_cli()
     where = f"deployment {cloud.name} in {cloud.region}"
@@ -115,8 +114,8 @@ def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say 
 
 @contextmanager
 def _begun() -> Iterator[None]:
-    """What fails from here on leaves something that costs money, be it by the user's fault: its error says what to
-    do with that."""
+    """Adds advice to errors in this block: a failed deploy leaves resources that cost money, even if the user is at
+    fault."""
     try:
         yield
     except GnnError as error:
@@ -129,7 +128,7 @@ def _among(stacks: Sequence[str], name: str, parts: Sequence[str]) -> list[str]:
 
 
 def _run_that_goes_on(cloud: Cloud) -> str:
-    """Its name; empty if the deployment has none, or is not there."""
+    """Name of the run under way; empty if the deployment has none, or does not exist."""
     data = deployment.stack(cloud.name, DATA)
     if not reaper.states_of(cloud.client("cloudformation"), [data]):
         return ""
@@ -145,7 +144,7 @@ def _expiry(config: Config) -> datetime:
 
 
 def _build(config: Config, cloud: Cloud, parts: Sequence[str]) -> tuple[Config, Made, dict[str, Path]]:
-    """The config with what is decided now, and the files that must be in the bucket, by their keys."""
+    """The config with values that are decided now, and the files that the bucket must have, by key."""
     if cloud.endpoint:  # LocalStack's functions run on this machine
         from infra.localstack import fit
 
@@ -179,8 +178,9 @@ def _bootstrap(cloud: Cloud, say: Say) -> None:
 
 
 def _settle(cloud: Cloud, stacks: Sequence[str], say: Say) -> None:
-    """Waits for what CloudFormation is still doing for a deploy that was stopped. GnnError if that does not end, or
-    has ended where the CDK does not go on: it repeats failed creations, but asks somebody about a failed rollback."""
+    """Waits until CloudFormation has finished the work of a deploy that was stopped. GnnError if it does not finish, or
+    ends in a state from which the CDK cannot continue: the CDK repeats failed creations, but asks somebody about a
+    failed rollback."""
     api, waited_s, said = cloud.client("cloudformation"), 0.0, ""
     while busy := _busy(states := reaper.states_of(api, list(stacks))):
         text = ", ".join(f"{name} ({state})" for name, state in busy.items())
@@ -211,7 +211,7 @@ def _deploy(cloud: Cloud, assembly: Path, stacks: Sequence[str], say: Say) -> No
 
 
 def _upload(cloud: Cloud, files: dict[str, Path], say: Say) -> None:
-    """What is there already is not sent again: keys carry digests."""
+    """Uploads files. Skips existing ones: keys contain digests."""
     s3, bucket = cloud.client("s3"), deployment.bucket(cloud.name, cloud.account, cloud.region)
     missing = {key: file for key, file in files.items() if not _lies(s3, bucket, key, file.stat().st_size)}
     total = sum(file.stat().st_size for file in missing.values())
@@ -232,7 +232,7 @@ def _lies(s3: object, bucket: str, key: str, nbytes: int) -> bool:
 
 
 def there(config: Config, cloud: Cloud) -> str:
-    """Stacks and their states, for the last word of a deploy that was stopped."""
+    """Stacks and their states, for the last message of a deploy that was stopped."""
     try:
         states = reaper.states_of(cloud.client("cloudformation"), deployment.stacks(cloud.name))
         return ", ".join(f"{name} ({state.lower()})" for name, state in states.items()) or "nothing"

@@ -1,7 +1,7 @@
 """The parts of a deployment: its stacks in their order, and the names of everything in them. Pure.
 
-The watchdog comes first and goes last: from the first minute on, whatever happens to the laptop, something in the cloud
-removes the rest when its time is over.
+The watchdog is made first and deleted last: from the first minute on, whatever happens to the laptop, the cloud itself
+removes the deployment when its time is over.
 
     expiry    the watchdog: a schedule and a small function (``infra.reaper``) that remove every stack, their own last
     data      the bucket: graphs, runs, and what servers install
@@ -42,7 +42,7 @@ PORTS = "7000-7099"
 
 @dataclass(frozen=True)
 class Made:
-    """What is decided when a deployment is made, beside its config."""
+    """Values that are decided when a deployment is made, beside its config."""
 
     expires: datetime  # UTC
     package: str  # the function's zip: its key in the bucket
@@ -56,23 +56,23 @@ def stack(name: str, part: str) -> str:
 
 
 def stacks(name: str, parts: Sequence[str] = PARTS) -> list[str]:
-    """In the order in which they are made."""
+    """Names of stacks, in the order of creation."""
     return [stack(name, part) for part in parts]
 
 
 def levels(name: str) -> list[list[str]]:
-    """Names of stacks in the order in which they go, those at a time that may go together."""
+    """Names of stacks in the order of deletion; stacks of one level may be deleted together."""
     return [stacks(name, level) for level in LEVELS]
 
 
 def services(config: Config) -> tuple[str, ...]:
-    """With an interface endpoint."""
+    """Services with an interface endpoint."""
     secret = SECRET_SERVICES if config.servers.security != "none" else ()
     return (*SERVICES, *(SHELL_SERVICES if config.cloud.shell else secret))
 
 
 def bucket(name: str, account: str, region: str) -> str:
-    """Known beforehand, so that one which no stack remembers is found again."""
+    """The bucket's name. It is known beforehand, so that a bucket is found again even if no stack lists it."""
     return f"{name}-{account}-{region}"
 
 
@@ -81,12 +81,13 @@ def function(name: str) -> str:
 
 
 def group(name: str, role: str, index: int) -> str:
-    """Auto Scaling group of one machine. A name of ours: who watches it does not hold on to the stack that makes it."""
+    """Name of the Auto Scaling group of one machine. The name is fixed, so that alarms do not depend on the stack that
+    makes the group."""
     return f"{name}-{role.replace('_', '-')}-{index}"
 
 
 def log_groups(name: str) -> dict[str, str]:
-    """Of a part's logs -> their name."""
+    """Names of the log groups, by part."""
     return {
         "function": f"/aws/lambda/{function(name)}",
         "reaper": f"/aws/lambda/{reaper(name)}",
@@ -110,5 +111,6 @@ def dashboard(name: str, region: str) -> str:
 
 
 def profile(name: str, region: str, role: str) -> str:
-    """Instance profile of machines of a role. CloudFormation gives it no tag: its name alone says whose it is."""
+    """Name of the instance profile of a role's machines. CloudFormation gives it no tag: only its name shows its
+    deployment."""
     return f"{name}-{region}-{role.replace('_', '-')}"

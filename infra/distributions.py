@@ -31,8 +31,8 @@ HOOK = "import sys, setuptools.build_meta as backend; print(getattr(backend, sys
 
 
 def build(out: Path, architectures: Sequence[str] = tuple(ARCHITECTURES)) -> list[Path]:
-    """The sdist, and from it wheels for ``architectures`` (Lambda's names), in the folder ``out``. Without zig, one
-    wheel for this machine, by its own compiler.
+    """Builds the sdist, and from it wheels for ``architectures`` (Lambda's names), in the folder ``out``. Without zig,
+    one wheel for this machine, by its own compiler.
 
     Minutes for each architecture the first time. ConfigError if this is no checkout, or something cannot be built.
     """
@@ -46,7 +46,7 @@ def build(out: Path, architectures: Sequence[str] = tuple(ARCHITECTURES)) -> lis
 
 
 def sdist(out: Path) -> Path:
-    """The sdist, in the folder ``out``. ConfigError if this is no checkout."""
+    """Builds the sdist in the folder ``out``. ConfigError if this is no checkout."""
     if not (ROOT / "setup.py").is_file():
         raise ConfigError(f"{ROOT}: holds no setup.py; distributions are made from a checkout of siafu")
     out.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def unpacked(source: Path, folder: Path) -> Path:
 
 
 def _hook(name: str, tree: Path, out: Path, **variables: str) -> Path:
-    """What the hook has made, in ``out``."""
+    """Runs a build hook; returns the file that it made in ``out``."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SIAFU_")}
     command = [sys.executable, "-I", "-c", HOOK, name, str(out.resolve())]
     try:

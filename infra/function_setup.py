@@ -32,7 +32,7 @@ ASSUME = {
 
 @dataclass(frozen=True)
 class Definition:
-    """What is deployed."""
+    """The function to deploy."""
 
     name: str
     package: Path  # zip
@@ -46,7 +46,7 @@ class Definition:
 
 
 def deploy(function: Definition, endpoint: str, region: str = service.LOCAL_REGION) -> None:
-    """Returns once it can be invoked. WorkerError with the service's words if it cannot be."""
+    """Deploys the function; returns once it can be invoked. WorkerError with the service's words if it cannot."""
     try:
         role = _role(service.client("iam", region, endpoint), f"{function.name}-role")
         api = service.client("lambda", region, endpoint)
@@ -78,7 +78,7 @@ def deploy(function: Definition, endpoint: str, region: str = service.LOCAL_REGI
 
 
 def remove(name: str, endpoint: str, region: str = service.LOCAL_REGION) -> None:
-    """The function and its role; what is not there is no error."""
+    """Removes the function and its role, if they exist."""
     api, iam = service.client("lambda", region, endpoint), service.client("iam", region, endpoint)
     for call, arguments in (
         (api.delete_function, {"FunctionName": name}),
@@ -115,7 +115,8 @@ def collect_logs(
 
 
 def _role(iam: Any, name: str) -> str:
-    """Its ARN. It may do nothing: a worker dials servers, and calls no service."""
+    """Makes the function's role; returns its ARN. The role allows nothing: a worker dials servers, and calls no
+    service."""
     try:
         return str(iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(ASSUME))["Role"]["Arn"])
     except iam.exceptions.EntityAlreadyExistsException:
@@ -136,7 +137,7 @@ def _until_active(api: Any, name: str) -> None:
 
 
 def _streams(logs: Any, group: str) -> dict[str, str]:
-    """Stream -> its text. A function that was never invoked has none."""
+    """Text of each log stream. A function that was never invoked has none."""
     try:
         pages = list(logs.get_paginator("describe_log_streams").paginate(logGroupName=group))
     except logs.exceptions.ResourceNotFoundException:
@@ -146,7 +147,7 @@ def _streams(logs: Any, group: str) -> dict[str, str]:
 
 
 def _reports(streams: dict[str, str]) -> int:
-    """How many invocations have ended, by Lambda's line at the end of each."""
+    """Number of finished invocations, by Lambda's report line at the end of each."""
     return sum(text.count("REPORT RequestId") for text in streams.values())
 
 

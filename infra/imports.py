@@ -20,9 +20,9 @@ def files(*patterns: str) -> list[Path]:
 
 
 def imports(path: Path, *, checking: bool = False) -> set[str]:
-    """Dotted names of the modules that a file imports anywhere in it; ``checking``: those for type checkers too.
+    """Dotted names of the modules that a file imports anywhere in it; ``checking``: also those for type checkers.
 
-    ``from a import b`` gives ``a.b`` where that is a module of ours, else ``a``.
+    ``from a import b`` gives ``a.b`` if that is a module of ours, else ``a``.
     """
     names = set()
     tree = ast.parse(path.read_text(), str(path))
@@ -45,12 +45,12 @@ def source_of(module: str) -> Path | None:
 
 
 def shipped_to_lambda() -> set[Path]:
-    """All that runs in a Lambda."""
+    """All files that run in a Lambda."""
     return needed_by(*LAMBDA_ROOTS)
 
 
 def needed_by(*roots: str) -> set[Path]:
-    """The files that these patterns name, and whatever of ours they import, and so on; a module brings its packages'
+    """The files that match these patterns, and all our files that they import, recursively; a module adds its packages'
     ``__init__``."""
     found: set[Path] = set()
     waiting = files(*roots)
@@ -73,7 +73,7 @@ def module_of(path: Path) -> str:
 
 
 def _statements(node: ast.AST, checking: bool) -> Iterable[ast.AST]:
-    """Those in a node, however deep: no expressions, in which nothing is imported."""
+    """Statements in a node, at any depth. Expressions import nothing."""
     for_checkers = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
     for block in ("body", "orelse", "finalbody", "handlers", "cases"):
         if checking or not (for_checkers and block == "body"):

@@ -26,8 +26,8 @@ LINK = [*FLAGS, "-shared", "-s", "-Wl,-z,defs"]  # stripped; what is defined now
 
 
 def cross_compiled(target: Target, cache: Path) -> Path:
-    """The kernels for ``target``: the library in the folder ``cache``, compiled by all
-    cores if it is not there, in minutes.
+    """The kernels for ``target``: the library in the folder ``cache``. Compiles it on first use, with all cores, in
+    minutes.
 
     ConfigError if ziglang is not installed or cannot compile them.
     """

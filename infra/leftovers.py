@@ -1,10 +1,10 @@
 """Finds what is left of a deployment outside its stacks, service by service, by tag or by name, and removes it.
 
-``KINDS`` is in the order of removal: who uses comes before who is used. The tagging service comes last: it lags,
-and still lists for an hour what has gone, so it is believed only about kinds that are not asked for themselves. A
-name alone makes nothing ours where another deployment could have it: ``siafu-watch`` is a stack of ``siafu`` and a
-deployment. Nor do name and tag where all regions are listed at once (roles, instance profiles, budgets,
-dashboards): the region must be ours as well.
+``KINDS`` is in the order of removal: a resource comes before those that it uses. The tagging service comes last: it
+lags, and lists deleted resources for another hour, so it counts only for kinds that are not listed by their own
+service. A name alone does not make a resource ours if another deployment could have it: ``siafu-watch`` is a stack of
+``siafu`` and a deployment. Name and tag are not enough either where all regions are listed at once (roles, instance
+profiles, budgets, dashboards): the region must match as well.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Left:
 
 
 def find(cloud: Cloud) -> list[Left]:
-    """Everything that carries the deployment's tag or name, and kinds that we may not
-    list. Raises what botocore raises."""
+    """Everything that has the deployment's tag or name, and the kinds that we may not list. Raises what botocore
+    raises."""
     found = [left for kind in kinds(cloud) for left in _look(cloud, kind.name, kind.find)]
     covered = (*(kind.arn for kind in KINDS), STACKS)
     tagged = _look(cloud, "resource", _tagged)
@@ -64,7 +64,7 @@ def _look(cloud: Cloud, kind: str, find: Find) -> list[Left]:
 
 
 def sweep(cloud: Cloud) -> list[Left]:
-    """Removes what is left; returns what still is."""
+    """Removes leftovers; returns those that remain."""
     refused: dict[tuple[str, str], str] = {}
     for kind in kinds(cloud):
         for left in _look(cloud, kind.name, kind.find):
@@ -84,13 +84,13 @@ def kinds(cloud: Cloud) -> list[Kind]:
 
 
 def _listed(cloud: Cloud, service: str, listing: str, key: str, **words: Any) -> list[dict[str, Any]]:
-    """What all pages of a listing have."""
+    """Items on all pages of a listing."""
     pages = cloud.client(service).get_paginator(listing).paginate(**words)
     return [item for page in pages for item in page.get(key, ())]
 
 
 def _of_ec2(listing: str, key: str, id: str, *, nested: str = "", states: tuple[str, ...] = ()) -> Find:
-    """Lists by tag. ``states``: of instances that are not on their way out."""
+    """A finder that lists EC2 resources by tag. ``states``: of instances that are not being terminated."""
 
     def find(cloud: Cloud) -> list[str]:
         filters = [{"Name": f"tag:{TAG}", "Values": [cloud.name]}]
@@ -106,7 +106,7 @@ def _of_ec2(listing: str, key: str, id: str, *, nested: str = "", states: tuple[
 
 
 def _groups(cloud: Cloud) -> list[str]:
-    """Machines' Auto Scaling groups."""
+    """Auto Scaling groups of machines."""
     filters = [{"Name": f"tag:{TAG}", "Values": [cloud.name]}]
     groups = _listed(cloud, "autoscaling", "describe_auto_scaling_groups", "AutoScalingGroups", Filters=filters)
     return [group["AutoScalingGroupName"] for group in groups]
@@ -142,14 +142,14 @@ def _remove_bucket(cloud: Cloud, id: str) -> None:
 
 
 def _is_made_name(stack: str, name: str) -> bool:
-    """Whether CloudFormation would make it up for something of that stack: stack,
-    logical id, and letters of its own."""
+    """Whether CloudFormation could have generated the name for a resource of that stack: stack, logical id, random
+    letters."""
     return bool(re.fullmatch(rf"{re.escape(stack)}-[A-Za-z0-9]+-[A-Za-z0-9]+", name))
 
 
 def _roles(cloud: Cloud) -> list[str]:
-    """By tag; asked of those alone whose name may come from one of our stacks:
-    CloudFormation cuts names at 64 characters."""
+    """Our roles, by tag. Asks only for tags of roles whose name may come from one of our stacks: CloudFormation cuts
+    names at 64 characters."""
     stacks = deployment.stacks(cloud.name)
     names = [role["RoleName"] for role in _listed(cloud, "iam", "list_roles", "Roles")]
     heads = {name: name.rsplit("-", 2)[0] for name in names}
@@ -159,7 +159,8 @@ def _roles(cloud: Cloud) -> list[str]:
 
 
 def _is_our_role(cloud: Cloud, name: str) -> bool:
-    """One of the same deployment's name in another region is not."""
+    """Whether the role's tags name this deployment and region: a deployment of the same name may exist in another
+    region."""
     ours = {TAG: cloud.name, REGION_TAG: cloud.region}
     return ours.items() <= _tags(cloud.client("iam").list_role_tags, RoleName=name).items()
 
@@ -187,7 +188,7 @@ def _remove_profile(cloud: Cloud, id: str) -> None:
 
 
 def _tags(ask: Callable[..., dict[str, Any]], **what: str) -> dict[str, str]:
-    """None of what is gone meanwhile: lists lag as well."""
+    """Tags of a resource; empty if it is gone: listings lag too."""
     try:
         return {tag["Key"]: tag["Value"] for tag in ask(**what)["Tags"]}
     except ClientError as error:
@@ -218,7 +219,8 @@ def _alarms(cloud: Cloud) -> list[str]:
 
 
 def _topics(cloud: Cloud) -> list[str]:
-    """ARNs. By tag; asked of those alone that have our stack's name, or that the tagging service calls ours."""
+    """ARNs of topics, by tag. Asks only for tags of topics with our stack's name, or that the tagging service lists as
+    ours."""
     api, stack = cloud.client("sns"), deployment.stack(cloud.name, deployment.WATCH)
     arns = [topic["TopicArn"] for topic in _listed(cloud, "sns", "list_topics", "Topics")]
     tagged = set(_tagged(cloud)) if arns else set()
@@ -233,14 +235,14 @@ def _budgets(cloud: Cloud) -> list[str]:
 
 
 def _secrets(cloud: Cloud) -> list[str]:
-    """Of runs whose coordinator was lost before it removed them (``infra.machines.secret_store``)."""
+    """Names of secrets whose runs lost their coordinator before it removed them (``infra.machines.secret_store``)."""
     filters = [{"Key": "Name", "Option": "BeginsWith", "Values": [f"/siafu/{cloud.name}/"]}]
     found = _listed(cloud, "ssm", "describe_parameters", "Parameters", ParameterFilters=filters)
     return [item["Name"] for item in found]
 
 
 def _tagged(cloud: Cloud) -> list[str]:
-    """ARNs, as the tagging service has them."""
+    """ARNs that the tagging service lists."""
     filters, key = [{"Key": TAG, "Values": [cloud.name]}], "ResourceTagMappingList"
     found = _listed(cloud, "resourcegroupstaggingapi", "get_resources", key, TagFilters=filters)
     return [item["ResourceARN"] for item in found]
@@ -260,7 +262,8 @@ def _call(service: str, call: str, argument: str, *, many: bool = False) -> Remo
 
 
 def _ec2(name: str, *, id: str = "", arn: str = "", many: bool = False) -> Kind:
-    """EC2 calls what it lists, removes and identifies by one noun; ``many``: it removes lists of them."""
+    """A kind of EC2 resource: calls to list and remove it, and its id, all contain one noun. ``many``: removal takes a
+    list."""
     noun = name.lower().replace(" ", "_")
     key = noun.title().replace("_", "")
     id = id or f"{key}Id"

@@ -1,6 +1,6 @@
 """Checks the account's quotas before a deployment is made: CloudFormation would fail after minutes, or never.
 
-Of what nobody lets us ask, the answer is a warning: CloudFormation may be allowed what we are not.
+A limit that we may not query gives a warning: CloudFormation may have permissions that we lack.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 def check(config: Config, cloud: Cloud, parts: Sequence[str], say: Say) -> None:
-    """ConfigError for more environments or vCPUs than the account may have."""
+    """Raises ConfigError for more environments or vCPUs than the account may have."""
     for part, ask in (("function", check_concurrency), ("servers", check_vcpus)):
         if part in parts:
             try:
@@ -50,8 +50,7 @@ def check_concurrency(config: Config, cloud: Cloud) -> None:
 
 
 def _environments(cloud: Cloud) -> tuple[int, int]:
-    """That the account may run at a time; those of them that are kept for no function,
-    or for ours by an earlier deploy."""
+    """The account's limit of concurrent environments, and how many of them no other function has reserved."""
     api = cloud.client("lambda")
     limit = api.get_account_settings()["AccountLimit"]
     try:
@@ -65,7 +64,7 @@ def _environments(cloud: Cloud) -> tuple[int, int]:
 
 
 def check_vcpus(config: Config, cloud: Cloud) -> None:
-    """Of this deployment alone: quotas do not say what else the account runs."""
+    """Checks the vCPUs of this deployment alone: quotas do not show the account's other machines."""
     count = instances(config)
     try:
         types = cloud.client("ec2").describe_instance_types(InstanceTypes=list(count))["InstanceTypes"]
@@ -89,7 +88,7 @@ def check_vcpus(config: Config, cloud: Cloud) -> None:
 
 
 def instances(config: Config) -> Counter[str]:
-    """EC2 type -> how many machines of it the deployment has."""
+    """Number of machines of each EC2 type in the deployment."""
     cloud = config.cloud
     count = Counter({cloud.graph_instance: config.data.parts})
     count[cloud.param_instance] += config.servers.param_servers

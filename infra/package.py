@@ -6,10 +6,10 @@ that are installed here, so that a function's bits are ours. ``build`` makes the
 cross-compiled kernels (``infra.kernels``); ``build_here`` the one that our LocalStack runs: this Python, this
 architecture, this C library, these kernels.
 
-The same tree and versions give the same bytes: names are sorted, times and permissions fixed. Where the
-runtime's Python is ours, modules travel compiled too: ``/var/task`` is read-only, so Lambda would compile them
-at every cold start (measured: an import of 72 ms instead of 168). Their .pyc are not checked against the
-source's time, which unpacking does not keep.
+The same tree and versions give the same bytes: names are sorted, times and permissions fixed. If the runtime's Python
+is ours, modules travel compiled too: ``/var/task`` is read-only, so Lambda would compile them at every cold start
+(measured: an import of 72 ms instead of 168). Their .pyc are not checked against the source's time, which unpacking
+does not keep.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ NOT_NEEDED = (
 
 @dataclass(frozen=True)
 class Package:
-    """Sizes are in bytes; ``unzipped``, ``beyond_numpy`` and ``kernels`` those of the files."""
+    """The function's package. Sizes are in bytes; ``unzipped``, ``beyond_numpy`` and ``kernels`` count files."""
 
     path: Path
     sha256: str
@@ -105,9 +105,9 @@ def build(arch: str) -> Package:
 
 
 def build_here(runtime: str | None = None) -> Package:
-    """The package that our LocalStack runs on this machine; ``runtime`` None: this Python's.
+    """Builds the package that our LocalStack runs on this machine; ``runtime`` None: this Python's.
 
-    It has the kernels that siafu computes with here; none where siafu computes with NumPy here.
+    It has the kernels that siafu computes with here; none if siafu computes with NumPy here.
     """
     return _build(Target.here(runtime), here=True)
 
@@ -139,7 +139,7 @@ def _write(target: Target, wheels: list[Path], files: dict[str, bytes], path: Pa
 
 
 def _stage(target: Target, wheels: list[Path], files: dict[str, bytes], stage: Path) -> None:
-    """Puts the package's files below ``stage``."""
+    """Writes the package's files below ``stage``."""
     for path in wheels:
         with zipfile.ZipFile(path) as archive:
             archive.extractall(stage, [name for name in archive.namelist() if not _not_needed(name)])
@@ -197,7 +197,7 @@ def _described(target: Target, path: Path) -> Package:
 
 
 def _requirements(target: Target) -> list[tuple[str, str]]:
-    """(distribution, version) of what the function imports that is not ours."""
+    """(distribution, version) of each import of the function that is not ours."""
     found = [(name, importlib.metadata.version(name)) for name in ("numpy", "pyzmq")]
     return found + [("tomli", "2.2.1")] * (target.runtime == "python3.10")  # stands in for tomllib
 

@@ -1,11 +1,11 @@
 """Fetches today's prices from AWS (its Price List API, and EC2's history of spot prices) and writes them as a list
 for ``--prices``.
 
-1. Types are those of ``siafu.pricing.prices``, whose sizes and networks stay: they are the same everywhere.
-   Prices, date and source are new. What a region does not offer, or AWS prices in a way that we do not
-   understand, is left out and named.
-2. Nothing is written unless all has been answered, and the file appears whole: it is read once as any list before that.
-3. Spot: what EC2 asks now for Linux, the mean over the zones that have the type; never more than on demand.
+1. Types are those of ``siafu.pricing.prices``; their sizes and networks stay, as they are the same everywhere. Prices,
+   date and source are new. Types that a region does not offer, or that AWS prices in a way that we do not understand,
+   are left out and named.
+2. Nothing is written unless all requests were answered, and the file appears whole: it is first read back as any list.
+3. Spot: EC2's present price for Linux, the mean over the zones that have the type; never more than on demand.
 
 Docs: https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html
 """
@@ -45,8 +45,8 @@ COLUMNS = (*prices.OF_INSTANCE, *(name for name in prices.OF_ITEM if name not in
 
 
 class Service(NamedTuple):
-    """An item of ``siafu.pricing.prices``, as the Price List API calls it. ``usage``: how its usage type ends, "" for
-    any; those of most regions begin with the region."""
+    """An item of ``siafu.pricing.prices``, by its names in the Price List API. ``usage``: suffix of its usage type, ""
+    for any; in most regions, usage types begin with the region."""
 
     item: str
     arch: str
@@ -86,11 +86,11 @@ Clients = Callable[[str, str], Any]
 
 
 def refresh(path: Path, region: str, clients: Clients | None = None, now: datetime | None = None) -> dict[str, Any]:
-    """Writes the prices of a region to ``path``: ``instances`` and ``rates`` are their numbers, ``missing`` names
-    what is left out, ``as_of`` is today.
+    """Writes the prices of a region to ``path``. ``instances`` and ``rates`` count them, ``missing`` names those left
+    out, ``as_of`` is today.
 
-    clients: (service, region) -> a client of boto3; None: of whoever is configured. ConfigError without credentials,
-    GnnError for what AWS answers and nobody understands: nothing is written then.
+    clients: (service, region) -> a client of boto3; None: with the user's credentials. ConfigError without credentials,
+    GnnError for an answer of AWS that we do not understand: nothing is written then.
     """
     outputs.check_file("prices", path)
     now, clients = now or datetime.now(timezone.utc), clients or _client
@@ -132,7 +132,7 @@ class Tier(NamedTuple):
 
 
 def _on_demand(pricing: Any, region: str, known: Collection[str]) -> dict[str, tuple[float, str]]:
-    """Of types that we know -> USD per hour, and the date of the offer; not of one with two prices."""
+    """USD per hour of known types, and the date of the offer; without types that have two prices."""
     found: dict[str, dict[float, str]] = {}
     for product in _products(pricing, "AmazonEC2", {**ON_DEMAND, "regionCode": region}):
         name = product["product"]["attributes"]["instanceType"]
@@ -142,7 +142,7 @@ def _on_demand(pricing: Any, region: str, known: Collection[str]) -> dict[str, t
 
 
 def _tiers(pricing: Any, one: Service, region: str) -> list[Tier]:
-    """Of a service; empty where AWS has no price of it, or one that contradicts itself: then ours stay."""
+    """Price tiers of a service; empty if AWS has no price, or contradictory ones: then ours stay."""
     tiers: dict[float, Tier] = {}
     for product in _products(pricing, one.code, {**one.attributes, one.region: region}):
         usage = product["product"]["attributes"]["usagetype"]
@@ -168,7 +168,7 @@ def _products(pricing: Any, code: str, attributes: Mapping[str, str]) -> Iterato
 
 
 def _dimensions(product: Mapping[str, Any], name: str) -> Iterator[Tier]:
-    """What is paid on demand, tier by tier. Terms and dimensions have names that nobody needs."""
+    """On-demand price tiers. The names of terms and dimensions do not matter."""
     try:
         for term in product.get("terms", {}).get("OnDemand", {}).values():
             for dimension in term["priceDimensions"].values():
@@ -179,7 +179,7 @@ def _dimensions(product: Mapping[str, Any], name: str) -> Iterator[Tier]:
 
 
 def _spot(ec2: Any, names: list[str], now: datetime) -> dict[str, list[float]]:
-    """Type -> USD per hour in each zone that has it."""
+    """USD per hour of each type, in each zone that has it."""
     latest: dict[tuple[str, str], tuple[datetime, float]] = {}
     pages = ec2.get_paginator("describe_spot_price_history").paginate(
         InstanceTypes=names, ProductDescriptions=list(LINUX), StartTime=now, EndTime=now
@@ -233,7 +233,7 @@ def _source(published: str) -> str:
 
 
 def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Rule 2."""
+    """Writes the list: rule 2."""
     try:
         with draft_of(path) as draft:
             with open(draft, "w", newline="", encoding="utf-8") as file:

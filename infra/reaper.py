@@ -19,7 +19,7 @@ BUSY = ("InternalError", "ServiceUnavailable", "SlowDown")
 
 
 def due(levels: list[list[str]], states: dict[str, str]) -> list[str]:
-    """Stacks to delete now. ``levels``: those that may go together; ``states``: of those that exist."""
+    """Stacks to delete now. ``levels``: groups to delete together; ``states``: of existing stacks."""
     for level in levels:
         left = [name for name in level if name in states]
         if left:
@@ -28,7 +28,7 @@ def due(levels: list[list[str]], states: dict[str, str]) -> list[str]:
 
 
 def stacks_of(cloudformation: Any, names: list[str]) -> list[dict[str, Any]]:
-    """Those that exist. By name: listing all needs one more right, ListStacks."""
+    """The stacks that exist. Asks by name: a list of all needs one more right, ListStacks."""
     found = []
     for name in names:
         try:
@@ -40,13 +40,12 @@ def stacks_of(cloudformation: Any, names: list[str]) -> list[dict[str, Any]]:
 
 
 def states_of(cloudformation: Any, names: list[str]) -> dict[str, str]:
-    """Stack -> status, of those that exist."""
+    """Status of each existing stack."""
     return {stack["StackName"]: stack["StackStatus"] for stack in stacks_of(cloudformation, names)}
 
 
 def empty(s3: Any, bucket: str) -> int:
-    """Deletes all versions of all objects, but those that S3 is too busy for: until the next try the bucket stays.
-    How many."""
+    """Deletes all versions of all objects; returns how many. If S3 is too busy for some, the bucket stays."""
     count = 0
     try:
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
@@ -66,7 +65,7 @@ def empty(s3: Any, bucket: str) -> int:
 
 
 def delete(cloudformation: Any, name: str) -> str:
-    """Asks for it. Empty, or why not: it is being changed, is protected, or the role that made it is gone."""
+    """Requests deletion. Returns "", or why not: the stack is changing, protected, or its role is gone."""
     try:
         cloudformation.delete_stack(StackName=name)
         return ""
@@ -77,7 +76,7 @@ def delete(cloudformation: Any, name: str) -> str:
 
 
 def handler(event: object, context: object) -> list[str]:
-    """Returns what was asked to go. RuntimeError, for the alarm, if an idle stack may not."""
+    """Returns the stacks it asked to delete. RuntimeError, for the alarm, if an idle one may not."""
     levels, data, bucket = json.loads(os.environ["LEVELS"]), os.environ["DATA"], os.environ["BUCKET"]
     cloudformation = boto3.client("cloudformation")
     states = states_of(cloudformation, [name for level in levels for name in level])

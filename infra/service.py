@@ -18,8 +18,8 @@ LOCAL_REGION = "us-east-1"
 
 
 def session() -> Any:
-    """Of boto3, with the user's profile. ConfigError for a profile that does not exist, and for files of AWS's that
-    cannot be read."""
+    """A session of boto3, with the user's profile. ConfigError for a profile that does not exist, and for unreadable
+    files of AWS."""
     try:
         return boto3.session.Session()
     except BotoCoreError as error:
@@ -27,7 +27,7 @@ def session() -> Any:
 
 
 def check_region(region: str) -> None:
-    """ConfigError for a region that the installed boto3 does not know. Asks nobody."""
+    """Raises ConfigError for a region that the installed boto3 does not know. Makes no request."""
     ours = session()
     known = sorted(
         found
@@ -41,8 +41,8 @@ def check_region(region: str) -> None:
 
 
 def stand_in_keys(environment: Mapping[str, str]) -> tuple[str, str]:
-    """(key, secret) for an endpoint that is not AWS: the user's own, where they mean nothing to AWS. LocalStack
-    takes an account's number for a key."""
+    """(key, secret) for an endpoint that is not AWS: the user's own, unless they may be keys of AWS; then test keys.
+    LocalStack takes an account's number for a key."""
     key = environment.get("AWS_ACCESS_KEY_ID", "")
     if not key or key.startswith(ACCESS_KEYS) or environment.get("AWS_SESSION_TOKEN"):
         return "test", "test"

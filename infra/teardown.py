@@ -1,8 +1,8 @@
 """``siafu destroy``: removes a deployment in any state, and checks that nothing is left.
 
-Stacks go in the order of ``infra.deployment``, decided by ``infra.reaper``, as the watchdog does it, without the CDK.
-Then whatever no stack remembers is looked for and removed (``infra.leftovers``). Each step asks for the state anew, so
-a second call, or one after a crash of the first, goes on from there.
+Stacks are deleted in the order of ``infra.deployment``, by decisions of ``infra.reaper``, as in the watchdog, without
+the CDK. Then resources that no stack lists are found and removed (``infra.leftovers``). Each step asks for the state
+anew, so a second call, or one after a crash of the first, continues from there.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Sleep = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Gone:
-    """What a teardown came to."""
+    """The result of a teardown."""
 
     stacks: list[str]  # that were there
     left: list[Left]
 
 
 def destroy(cloud: Cloud, say: Say = lambda text: None, sleep: Sleep = time.sleep) -> Gone:
-    """Removes everything. GnnError if stacks do not go in time; ConfigError without credentials."""
+    """Removes everything. GnnError if stacks are not deleted in time; ConfigError without credentials."""
     with speaking_plainly(f"deployment {cloud.name} in {cloud.region}"):
         stacks = _remove_stacks(cloud, say, sleep)
         left = leftovers.find(cloud)
@@ -55,7 +55,7 @@ def destroy(cloud: Cloud, say: Say = lambda text: None, sleep: Sleep = time.slee
 
 
 def _remove_stacks(cloud: Cloud, say: Say, sleep: Sleep) -> list[str]:
-    """Those that were there."""
+    """Deletes all stacks; returns the names of those that existed."""
     api, levels = cloud.client("cloudformation"), deployment.levels(cloud.name)
     names = [name for level in levels for name in level]
     seen: dict[str, str] = {}
@@ -86,7 +86,7 @@ def _remove_stacks(cloud: Cloud, say: Say, sleep: Sleep) -> list[str]:
 
 
 def _hint(cloud: Cloud, why: str) -> str:
-    """What to do where CloudFormation will not delete an idle stack, as the end of a sentence.
+    """Advice, as the end of a sentence, if CloudFormation cannot delete an idle stack.
 
     It works with the role that made the stack, and that goes with the bootstrap's stack (CloudFormation user guide,
     "Service role": it cannot be taken off a stack). A new bootstrap makes one of the same name.
@@ -97,7 +97,7 @@ def _hint(cloud: Cloud, why: str) -> str:
 
 
 def _why(cloud: Cloud, name: str, state: str) -> str:
-    """What a stack that cannot go is waiting for."""
+    """The reason why a stack cannot be deleted yet."""
     if state != "DELETE_FAILED":
         return ""
     (stack,) = cloud.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
@@ -106,8 +106,8 @@ def _why(cloud: Cloud, name: str, state: str) -> str:
 
 
 def _held(cloud: Cloud) -> str:
-    """What is in the network. The function's interfaces go by themselves; an endpoint that GuardDuty's Runtime
-    Monitoring has put there does not, and no stack or tag of ours knows it."""
+    """Network interfaces that remain. The function's own disappear by themselves. An endpoint of GuardDuty's Runtime
+    Monitoring does not, and no stack or tag of ours lists it."""
     ec2 = cloud.client("ec2")
     try:
         vpcs = ec2.describe_vpcs(Filters=[{"Name": f"tag:{TAG}", "Values": [cloud.name]}])["Vpcs"]

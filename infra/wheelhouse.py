@@ -1,8 +1,7 @@
 """The wheels that servers install: what siafu imports there, for their Python and architecture, and siafu itself.
 
-In the versions that are installed here, so that all machines of a run compute the same bits. siafu travels
-as sources: its kernels are compiled by the machine that runs them. ``setup.py`` stands on its own, and so
-does this: no index is asked there.
+Versions are those installed here, so that all machines of a run compute the same bits. siafu travels as sources: each
+machine compiles the kernels that it runs. ``setup.py`` stands on its own, so no index is asked there.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ KEPT_S = 30 * 86_400  # wheels of older versions, 70 MB an architecture
 
 @dataclass(frozen=True)
 class Wheelhouse:
-    """Files that a server's pip finds; ``digest`` of their names and siafu's sources."""
+    """Files for a server's pip; ``digest`` of their names and siafu's sources."""
 
     arch: str
     files: tuple[Path, ...]
@@ -57,14 +56,14 @@ class Wheelhouse:
 
 
 def python() -> str:
-    """That servers run: this one's version, or the nearest that they can have. Versions that are installed here need
-    have no wheels for any other: NumPy 2.5 has none for Python 3.11."""
+    """The servers' Python: this one's version, or the nearest that they can have. Versions installed here may have no
+    wheels for another Python: NumPy 2.5 has none for Python 3.11."""
     return min(PYTHONS, key=lambda name: abs(minor(name) - sys.version_info.minor))
 
 
 def build(arch: str) -> Wheelhouse:
-    """From the cache, or by pip. ConfigError with pip's words if there are no such
-    wheels, or no index to get them from."""
+    """Builds the wheelhouse, from the cache or by pip. ConfigError with pip's words without such wheels, or without an
+    index."""
     wheels = _wheels(Target(arch, python(), GLIBC))
     sources = _sources()
     digest = hashlib.sha256(sources)
@@ -87,8 +86,8 @@ def _pinned() -> list[str]:
 
 
 def _wheels(target: Target) -> list[Path]:
-    """What pip finds for the target, dependencies included; those that are installed
-    here in the version that is here."""
+    """The wheels that pip finds for the target, dependencies included; distributions installed here keep their
+    version."""
     constraints = sorted({f"{one.metadata['Name']}=={one.version}" for one in importlib.metadata.distributions()})
     key = hashlib.sha256(repr((_pinned(), TOOLS, constraints)).encode()).hexdigest()[:16]
     place = _cache() / f"{target}-{key}"

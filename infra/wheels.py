@@ -1,7 +1,7 @@
 """Fetches wheels for another machine with pip, which chooses by platform tags what the function's runtime can load.
 
-A runtime is a Python and a C library: wheels that ask for a newer glibc than the runtime's would fail at
-import, on Lambda, so they are not taken.
+A runtime is a Python and a C library. Wheels for a newer glibc than the runtime's are not taken: they would fail at
+import, on Lambda.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PIP_S = 600.0
 
 
 class NoWheelError(ConfigError):
-    """There is an index, but no wheel in it that the target can load."""
+    """Raised if there is an index, but no wheel in it that the target can load."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a wheel is to run on."""
+    """The machine that a wheel must run on."""
 
     arch: str  # x86_64 or arm64
     runtime: str  # python3.X
@@ -57,12 +57,12 @@ class Target:
 
     @property
     def is_our_python(self) -> bool:
-        """Whether what this Python compiles runs there: compiled modules depend on its version alone."""
+        """Whether modules compiled for this Python run there: they depend on its version alone."""
         return self.runtime == our_runtime()
 
     @property
     def tags(self) -> list[str]:
-        """Platform tags of the wheels that it can load, newest first."""
+        """Platform tags of the wheels that the target can load, newest first."""
         machine = ARCHITECTURES[self.arch]
         numbered = [f"manylinux_2_{minor}_{machine}" for minor in range(self.glibc, OLDEST_GLIBC - 1, -1)]
         return [*numbered, f"manylinux2014_{machine}", "any"]
@@ -81,7 +81,7 @@ def minor(runtime: str) -> int:
 
 
 def wheel(target: Target, name: str, version: str, cache: Path) -> Path:
-    """The wheel, from ``cache`` or by pip. ConfigError if it cannot be had."""
+    """The wheel, from ``cache`` or by pip. ConfigError if it is not available."""
     folder = cache / str(target)
     folder.mkdir(parents=True, exist_ok=True)
     found = next(folder.glob(f"{name}-{version}-*.whl"), None)
@@ -100,7 +100,8 @@ def wheel(target: Target, name: str, version: str, cache: Path) -> Path:
 
 
 def pip_download(target: Target, folder: Path, words: Sequence[str], late: str) -> subprocess.CompletedProcess[str]:
-    """What pip says, told to put wheels for the target into ``folder``. ConfigError, ``late``, if it does not end."""
+    """Runs pip to put wheels for the target into ``folder``; returns the ended process. ConfigError with ``late`` if it
+    does not end."""
     command = start.command(
         *("pip", "download", "--quiet", "--only-binary=:all:", "--no-input", "--disable-pip-version-check"),
         *("--retries", "2", "--implementation", "cp", "--python-version", target.runtime.removeprefix("python")),

@@ -1,6 +1,7 @@
 """Chooses an availability zone that has all instance types and endpoints of a deployment. Not every zone does.
 
-A zone's name is the account's own: us-east-1a is another place in another account, so nobody can say beforehand.
+A zone's name is the account's own: us-east-1a is another place in another account, so the right zone cannot be known
+beforehand.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def settle(config: Config, cloud: Cloud) -> Config:
     """The config with the zone's name: where the deployment is already, where the user
     wants it, or the first that will do.
 
-    ConfigError if that zone lacks something, or every zone does. Who may not ask what zones have needs a zone by name.
+    ConfigError if that zone lacks something, or every zone does. A caller who may not list zones must name one.
     """
     if cloud.endpoint:  # it has all there is in each
         return config
@@ -58,7 +59,7 @@ def _refusal(zone: str, region: str, lacking: list[str], having: dict[str, set[s
 
 
 def _of_subnet(cloud: Cloud) -> str:
-    """Where the deployment's network is; empty if it has none."""
+    """The zone of the deployment's network; empty without a network."""
     found = cloud.client("ec2").describe_subnets(Filters=[{"Name": f"tag:{TAG}", "Values": [cloud.name]}])["Subnets"]
     return str(found[0]["AvailabilityZone"]) if found else ""
 

@@ -28,7 +28,7 @@ Action = Send | Record | Save
 
 @dataclass
 class Status:
-    """What a progress line shows."""
+    """The values that a progress line shows."""
 
     phase: str = "starting"
     epoch: int = 0

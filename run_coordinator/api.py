@@ -94,8 +94,8 @@ def conduct(
     before: Callable[[Model], TrainingState | None] = lambda model: None,
     on_epoch: OnEpoch | None = None,
 ) -> Run:
-    """Trains on shards. ``run_dir``: of the run that goes on, which the caller has to itself
-    (``run_directory.alone``), from the state that ``before`` gives; None: one is made."""
+    """Trains on shards. ``run_dir``: directory of the run to continue from the state ``before``, which the caller has
+    locked (``run_directory.alone``); None: a new one is made."""
     shards = ShardSet.open(shards_path)
     on_status(Status(phase="starting", notes=shards.training_notes()))
     resolved, model = prepared.ready(config, shards)  # what cannot be must not cost a run directory
@@ -131,7 +131,8 @@ def conduct(
 
 
 def _carry_out_on_aws() -> Callable[..., Trained]:
-    """``carry_out`` on a deployment, one of whose machines coordinates. By name: boto3 is for those who have one."""
+    """``carry_out`` on a deployment, one of whose machines coordinates. Imported by name: only users of AWS have
+    boto3."""
     try:
         module = importlib.import_module("infra.machines.remote")
     except ModuleNotFoundError as error:
@@ -147,8 +148,8 @@ def carry_out(
     on_status: Callable[[Status], None],
     before: TrainingState | None = None,
 ) -> Trained:
-    """Trains, with this process as coordinator; what it comes to. The models, and all that a run leaves, are in
-    ``run_dir``, which the caller has to itself. ``before``: what it goes on from."""
+    """Trains with this process as coordinator, and returns the result. The models and all other files of the run go to
+    ``run_dir``, which the caller has locked. ``before``: the state that training continues from."""
     spec = ModelSpec.of(config, shards.manifest)
     with run_directory.reads(shards.path), lambda_site(config, run_dir) as site:
         config = config.replace(site.settings)

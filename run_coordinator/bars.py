@@ -44,7 +44,7 @@ class Bars:
 
     @contextlib.contextmanager
     def shown(self, trial: Trial) -> Iterator[Callable[[Status], None]]:
-        """A trial's bar, while the block runs; what it gives takes every status."""
+        """Shows a trial's bar while the block runs; yields the function that takes every status."""
         name = re.sub(r"\b[a-z_]+\.(?=[a-z_]+=)", "", trial.name)  # "lr=0.01" for "train.lr=0.01"
         bar = self._progress.add_task(name, total=trial.config.train.epochs, said="starting")
         try:
@@ -53,7 +53,7 @@ class Bars:
             self._progress.remove_task(bar)
 
     def count(self) -> None:
-        """One run more is finished."""
+        """Counts one more finished run."""
         self._progress.advance(self._all)
 
     def __enter__(self) -> Bars:
@@ -65,7 +65,7 @@ class Bars:
 
 
 def _said(status: Status) -> str:
-    """The newest score, or what the run does before it has one."""
+    """The newest score, or the phase of a run without a score."""
     if status.evaluation and (val := status.evaluation["val"]):
         return f"val {val['acc']:.3f}"
     return status.phase if math.isnan(status.loss) else f"loss {status.loss:.3f}"

@@ -110,8 +110,8 @@ def add_jobs(group: argparse._ArgumentGroup) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
-    """What ``train``, ``search`` and ``value`` share: how a run is. ``without``: names
-    of flags that the verb has not."""
+    """Adds the flags of a run's settings, shared by ``train``, ``search`` and ``value``. ``without``: names of flags
+    that the verb does not have."""
     add_common(parser)
     groups = {section: parser.add_argument_group(title) for section, title in GROUPS.items()}
     for name, key in run_config.SHORT.items():
@@ -121,7 +121,7 @@ def add_settings(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """How every verb that trains speaks, and where its settings come from."""
+    """Adds the flags for output and sources of settings, which every training verb has."""
     parser.add_argument("--json", action="store_true", help="print one JSON object with the result")
     parser.add_argument("--quiet", action="store_true", help="print no progress")
     parser.add_argument(
@@ -151,8 +151,9 @@ def add_flag(
     told: str = "",
     values: Collection[str] = (),
 ) -> None:
-    """The flag of a setting: its default and its help are the field's. Not given: None. ``told_default``,
-    ``told``: what its help says instead. ``values``: what shells complete, if fewer than the field takes."""
+    """Adds the flag of a setting: default and help are the field's, and a flag that is not given is None.
+    ``told_default``, ``told``: replace the default in the help, or all of it. ``values``: completed by shells, if fewer
+    than the field takes."""
     default = of().flat()[key]
     options: dict[str, typing.Any] = {"default": None, "help": told or _help(key, told_default or default, of)}
     if isinstance(default, bool):
@@ -183,7 +184,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def told(run: Run, *, json_wanted: bool, verb: str) -> int:
-    """Prints a finished run; its exit code."""
+    """Prints a finished run; returns the exit code."""
     print(json.dumps(dict(run.result)) if json_wanted else "\n".join(summary(run.result)))
     if run.stopped not in LIMITS:
         return 0
@@ -204,7 +205,7 @@ def told(run: Run, *, json_wanted: bool, verb: str) -> int:
 
 
 def asked(args: argparse.Namespace, *, many: bool = False) -> Config:
-    """The config of the command line; ``many``: as of ``run_config.resolve``. Says on stderr where a preset is from."""
+    """The config of the command line. ``many``: as in ``run_config.resolve``. Prints a preset's source to stderr."""
     settings = run_config.settings_of(args.set)
     short = {name: getattr(args, name) for name in run_config.SHORT if getattr(args, name) is not None}
     short |= source_flags.given(args, without=(*run_config.SHORT,))
@@ -228,7 +229,7 @@ def _many(args: argparse.Namespace, config: Config) -> int:
 
 @contextlib.contextmanager
 def going_on() -> Iterator[None]:
-    """Says after Ctrl-C what is not lost."""
+    """Prints after Ctrl-C that finished runs are kept, and how to continue."""
     try:
         yield
     except KeyboardInterrupt:
@@ -240,7 +241,7 @@ def going_on() -> Iterator[None]:
 def progress_of_many(
     args: argparse.Namespace, num_runs: int
 ) -> Iterator[tuple[repeat.Watch, Callable[[repeat.Done], None]]]:
-    """What shows each run while it trains, and what hears of each that is finished. On a terminal, runs that come one
+    """Yields the display of a run in training, and the function to call with each finished run. On a terminal, runs one
     after the other have a panel, runs side by side a bar each; a finished run is one line."""
     quiet = args.quiet or not sys.stderr.isatty()
     if args.jobs == 1:
@@ -259,7 +260,7 @@ def progress_of_many(
 
 
 def _say(args: argparse.Namespace, done: repeat.Done) -> None:
-    """One line for each trial that is finished."""
+    """Prints one line for each finished trial."""
     if args.quiet:
         return
     known = " (by an earlier call)" if done.before else ""
@@ -272,7 +273,7 @@ def _say(args: argparse.Namespace, done: repeat.Done) -> None:
 
 
 def incomplete(what: str, complete: bool) -> int:
-    """The exit code of many runs, and a line if a limit stopped them."""
+    """Returns the exit code of many runs, and prints a line if a limit stopped them."""
     if complete:
         return 0
     print(f"{what} finished before the limit; repeat the command with a higher one to continue", file=sys.stderr)
@@ -280,7 +281,7 @@ def incomplete(what: str, complete: bool) -> int:
 
 
 def title(config: Config) -> str:
-    """What a run is, in a few words: "digits, gcn, async, 2 parts"."""
+    """A run in a few words: "digits, gcn, async, 2 parts"."""
     staleness = f" s={config.train.staleness}" if config.train.mode == "async" else ""
     parts = counted(prepared.num_parts(config), "part")
     return (

@@ -47,7 +47,7 @@ NEEDS: dict[str, Condition] = {
 
 
 def idle(config: Config) -> dict[str, Any]:
-    """Settings that differ from their defaults and do nothing: key -> default. ``auto`` must be decided."""
+    """Settings that differ from their defaults and have no effect: key -> default. ``auto`` must be resolved before."""
     mine, usual = config.flat(), Config().flat()
     return {
         key: usual[key] for key, condition in NEEDS.items() if mine[key] != usual[key] and not condition.holds(config)
@@ -55,7 +55,7 @@ def idle(config: Config) -> dict[str, Any]:
 
 
 def refuse(config: Config, said: Collection[str]) -> None:
-    """ConfigError for the first key of ``said`` that does nothing."""
+    """Raises ConfigError for the first key of ``said`` that has no effect."""
     for key in idle(config):
         if key in said:
             raise ConfigError(f"{key} = {config.flat()[key]}: has no effect, it needs {NEEDS[key].needs}")

@@ -1,24 +1,23 @@
 """The decisions of a run's coordinator: who has joined, each epoch's totals, when to stop. Pure: time is an argument.
 
 Rules:
-1. Servers say hello; once all have, everybody learns where everybody listens; once all are ready, training starts.
+1. Servers say hello. Once all have, each learns all addresses; once all are ready, training starts.
 2. An epoch's loss is the sum of its intervals' shares in the order of their numbers, whoever reported first.
 3. An evaluation is judged when every graph server has counted. ``siafu.stopping`` says which is the best; without
    validation vertices, it is the last.
-4. Training stops after the last epoch, at the target accuracy, or when patience ends (``siafu.stopping``).
-   The final weights are those of the epoch that the decision is about, however far the servers have got
-   meanwhile. The training state is kept as it was before the decision: a run that goes on judges it once
-   more, by the settings that it is given then.
-5. It also stops at the evaluation after which the next one, a step of the same length later, would come beyond
-   a limit (``run_coordinator.meter``). If the limit comes first, the run breaks off: the final weights are then
-   the latest whole version. Where nobody is ready or answers, they are the best that came, or those that
+4. Training stops after the last epoch, at the target accuracy, or when patience ends (``siafu.stopping``). The final
+   weights are those of the epoch that the decision is about, even if servers are ahead by then. The training state is
+   kept as it was before the decision: a resumed run judges that evaluation again, by its new settings.
+5. Training also stops at an evaluation if the next one, a step of the same length later, would pass a limit
+   (``run_coordinator.meter``). If the limit comes first, the run breaks off: the final weights are then the latest
+   complete version. If no parameter server is ready or answers, they are the best weights that arrived, or those that
    training began with (``fall_back``).
-6. A run goes on from a ``TrainingState``: the parameter servers get it before training starts, epochs and
-   evaluations that were in stay in, what was spent stays spent. A state counts once every epoch before it
-   is in (its losses are part of it).
-7. A step that parameter servers leave out (``run.on_nan``) is recorded once, whoever tells of it, and counted.
-8. A loss that is no number ends the run. The parameter server that was sent such a gradient knows more of it: its word
-   is waited for, ``LAST_WORD_S`` at most, and nothing else is taken meanwhile.
+6. A run continues from a ``TrainingState``: the parameter servers get it before training starts. Earlier epochs and
+   evaluations stay recorded, and earlier cost stays spent. A state counts once every epoch before it is reported: their
+   losses are part of it.
+7. A step that parameter servers skip (``run.on_nan``) is recorded and counted once, whichever server reports it.
+8. A loss that is no number ends the run. The parameter server that got such a gradient knows more: its message is
+   awaited for ``LAST_WORD_S`` at most, and no other message is handled meanwhile.
 """
 
 from __future__ import annotations
@@ -93,8 +92,8 @@ class Coordinator:
         before: TrainingState | None = None,
         spent: LedgerState | None = None,
     ):
-        """``target``: what is learnt (``ModelSpec.target``); ``before``: what the run goes on from; ``spent``: the
-        ledger of one that failed before it had anything to go on from."""
+        """``target``: the task (``ModelSpec.target``). ``before``: the state that the run continues from. ``spent``:
+        the ledger of an attempt that failed before its first state."""
         self.config, self.metric, self.before = config, METRICS[target], before
         self.meter = Meter(config)
         self.members = [graph_server(p) for p in range(config.data.parts)] + [
@@ -133,12 +132,12 @@ class Coordinator:
 
     @property
     def complete(self) -> bool:
-        """Whether the weights are here, or nobody is there to have any."""
+        """Whether all requested weights have arrived and no state is awaited."""
         return self.stopped != "" and self._wanted.issubset(self.models) and not self._state_wanted
 
     @property
     def at_limit(self) -> bool:
-        """Whether the run was stopped by its budget or its time."""
+        """Whether the budget or the time limit stopped the run."""
         return self.stopped in LIMITS
 
     @property
@@ -147,18 +146,18 @@ class Coordinator:
 
     @property
     def usage_complete(self) -> bool:
-        """Whether every graph server has said what its workers cost to the end: none that still ran was given up."""
+        """Whether every graph server has reported final usage, with no environment cut off while it ran."""
         return len(self.usages.billed) == self.config.data.parts
 
     def begin(self, now: float) -> None:
-        """The run's roles are being started: from now on it takes time and money."""
+        """Notes that the roles are starting: time and cost count from here."""
         self._begun_at = now - self.ledger.role_seconds
         self.meter.begin(self._begun_at)
         self.usages.begin(now)
         self.status.phase = "starting"
 
     def tick(self, now: float) -> list[Action]:
-        """Time passes: rules 5 and 8. Raises Diverged."""
+        """Applies the clock: rules 5 and 8. Raises Diverged."""
         if self._diverged is not None and now - self._diverged[0] >= LAST_WORD_S:
             raise Diverged(self._diverged[1])
         self.status.usd = self.meter.cost(now).usd
@@ -174,8 +173,8 @@ class Coordinator:
         return []
 
     def fall_back(self, weights: Tensors) -> list[Action]:
-        """Nobody has sent the final weights: the best are taken for them, if they have come,
-        else these: what it began with."""
+        """Takes the best weights for the missing final weights; without best weights, ``weights``: those of the
+        start."""
         self._wanted.clear()
         self._state_wanted = False
         self.models = {key: model for key, model in self.models.items() if key[0] == "best"}
@@ -184,8 +183,8 @@ class Coordinator:
         return self._model(param_server(0), ModelWeights("final", best.version, best.tensors, 0))
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
-        """A member's message. Raises the error of a member that failed, and
-        RemoteProtocolError for what no server can report."""
+        """Takes in a member's message. Raises the error of a member that failed, and RemoteProtocolError for an
+        impossible report."""
         check(sender, message)
         self.heard[sender] = now
         # A checkpoint is due whether or not anything gets done.
@@ -225,22 +224,22 @@ class Coordinator:
 
     @property
     def patience_s(self) -> float:
-        """How long a member may be silent. Before training, servers build what they aggregate with: one long
-        computation on the thread that would say that they are alive. One that dies meanwhile is missed as a process."""
+        """The longest silence that a member may keep. Before training, servers build aggregates in one long
+        computation, on the thread that sends heartbeats. A member that dies meanwhile is noticed by its process."""
         servers = self.config.servers
         return servers.stall_s if self.status.phase in ("starting", "loading") else servers.silence_s
 
     def quiet(self, now: float, seconds: float) -> list[Address]:
-        """Members that have joined and said nothing for so long."""
+        """Members that have joined and then sent nothing for that long."""
         return [member for member in self.addresses if now - self.heard.get(member, now) > seconds]
 
     def silent(self, now: float) -> Address | None:
-        """A member that has said nothing for longer than that."""
+        """A member that has sent nothing for longer than its patience."""
         late = (m for m in self.members if m not in self._left and now - self.heard.get(m, now) > self.patience_s)
         return next(late, None)
 
     def missing(self) -> list[Address]:
-        """Members that have not said hello yet."""
+        """Members that have not sent Hello yet."""
         return [member for member in self.members if member not in self.addresses]
 
     # --- the rules --------------------------------------------------------------------------------------------------
@@ -297,7 +296,8 @@ class Coordinator:
         return actions
 
     def _whole_epoch(self, epoch: int, now: float) -> list[Action]:
-        """Everybody has reported it, and all before it: a report may be lost, those of later epochs still come."""
+        """Records an epoch that every server has reported, with all epochs before it. A report may be lost while
+        reports of later epochs arrive."""
         reports = self._reports.pop(epoch)
         ordered = [reports[p] for p in sorted(reports)]
         loss = float(sum(float(share) for report in ordered for share in report.loss))
@@ -347,7 +347,7 @@ class Coordinator:
         return -1 if due is None else due
 
     def _whole_evaluation(self, epoch: int, now: float) -> list[Action]:
-        """Everybody has counted, and all evaluations before it are judged."""
+        """Judges an evaluation that every server has counted, after all evaluations before it."""
         tallies = self._counts.pop(epoch)
         tally = self.metric.merge([tallies[server] for server in sorted(tallies)])
         scores = self.metric.scores(tally)
@@ -374,7 +374,7 @@ class Coordinator:
         return actions
 
     def _reason(self, epoch: int, accuracy: float | None, now: float) -> str:
-        """Why to stop after this evaluation; "" to go on."""
+        """The reason to stop after this evaluation; "" to go on."""
         train = self.config.train
         step_s = now - self._evaluated_at if self._evaluated_at else 0.0  # the first one also waited for cold starts
         self._evaluated_at = now
@@ -392,8 +392,8 @@ class Coordinator:
         return [Record({"event": "stop", "reason": reason, "usd": self.meter.cost(now).usd})] if self.at_limit else []
 
     def _break_off(self) -> list[Action]:
-        """One parameter server is asked: of the others some may have stepped further. A run that went on from before
-        its best evaluation has no such weights until it comes by again."""
+        """Asks one parameter server for the weights: others may be a step ahead. A run that resumed from before its
+        best evaluation does not ask for the best weights until it has trained past that epoch."""
         if param_server(0) not in self._ready:
             return []
         best = self.ledger.best
@@ -402,17 +402,17 @@ class Coordinator:
         return [*self._ask(asked), *self._ask_to_keep()]
 
     def _ask_to_keep(self) -> list[Send]:
-        """For the state that a later run can go on from."""
+        """Asks for the state that a later run can continue from."""
         self._state_wanted = True
         return [Send(param_server(0), GetState())]
 
     def _ask(self, models: list[tuple[str, int]]) -> list[Action]:
-        """For the weights that the result needs."""
+        """Asks for the weights that the result needs."""
         self._wanted = {("final" if which == "latest" else which, server) for which, server in models}
         return [Send(param_server(server), GetModel(which)) for which, server in models]
 
     def _model(self, sender: Address, message: ModelWeights) -> list[Action]:
-        """A model of the result."""
+        """Takes in a model of the result."""
         which = "final" if message.which == "latest" else message.which
         self.models[which, sender.index] = message
         return []
@@ -420,7 +420,8 @@ class Coordinator:
     # --- going on ---------------------------------------------------------------------------------------------------
 
     def ask_for_state(self, asked: Iterable[Address]) -> list[Send]:
-        """Something has failed: parameter servers that are left may know more than is saved."""
+        """Asks the parameter servers that remain for their state after a failure: it may be newer than the last
+        checkpoint."""
         self.states.given.clear()
         there = self._ready - self._left
         return [Send(member, GetState()) for member in asked if member.role == "param_server" and member in there]
@@ -433,8 +434,8 @@ class Coordinator:
         )
 
     def gone_on(self, state: TrainingState, now: float) -> TrainingState:
-        """The state with what was spent since: failures and starting again take time and money too. Evaluations that
-        came after it are judged again: in ``async`` the weights will be others."""
+        """The state with the time and cost spent since: failures and restarts count too. Evaluations after the state
+        are judged again: in ``async`` the weights will differ."""
         now_known = self._dump(state.version, now)
         spent: LedgerState = {
             **state.ledger,
@@ -445,7 +446,7 @@ class Coordinator:
         return replace(state, ledger=spent)
 
     def _settle(self, now: float) -> list[Action]:
-        """Parameter servers' states whose epochs are all in."""
+        """Saves parameter servers' states whose epochs are all reported."""
         losses = self.ledger.losses
         if self.config.run.on_nan == "stop" and losses and not np.isfinite(losses[-1]):
             return []  # weights of such a loss are worth less than an older checkpoint
@@ -455,19 +456,21 @@ class Coordinator:
         return [Save(state) for state in states]
 
     def _dump(self, version: int, now: float) -> LedgerState:
-        """The ledger up to ``version``, with what was spent until now."""
+        """The ledger up to ``version``, with time and cost until now."""
         seconds = now - self.started_at if self.started_at else self.ledger.seconds
         role_seconds = now - self._begun_at if self._begun_at else self.ledger.role_seconds
         return self.ledger.dump(version, self.usages.spent(now), seconds, role_seconds)
 
     def farewell(self, reason: str) -> list[Send]:
-        """Parameter servers first: they would miss a graph server that has left before them."""
+        """Tells members to stop, parameter servers first: they would report a graph server that left before them as
+        lost."""
         leaving = sorted(self.addresses, key=lambda member: member.role != "param_server")
         return [Send(member, Stop(reason)) for member in leaving]
 
     def result(self) -> Trained:
-        """What it comes to. Needs ``complete`` and a final model. Scores are None in a run that a limit has stopped
-        before its first evaluation, or whose best weights did not come: those that came have other scores."""
+        """The result of the run. Needs ``complete`` and a final model. Scores are None if a limit stopped the run
+        before its first evaluation. They are None too if the best weights did not arrive: the weights at hand have
+        other scores."""
         finals = [model for (which, _), model in sorted(self.models.items()) if which == "final"]
         digests = {digest(model.tensors) for model in finals}
         if len(digests) != 1:

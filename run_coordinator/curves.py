@@ -25,8 +25,8 @@ Point = tuple[float, float]
 
 
 def series(metrics: Sequence[Record]) -> dict[str, list[Point]]:
-    """(epoch, value) of the loss and of each split's score, from the lines of
-    metrics.jsonl; without what was never scored."""
+    """(epoch, value) of the loss and of each split's score, from the lines of metrics.jsonl; without curves that have
+    no value."""
     found: dict[str, list[Point]] = {"loss": [(r["epoch"], r["loss"]) for r in metrics if r["event"] == "epoch"]}
     evaluations = [r for r in metrics if r["event"] == "evaluation"]
     for split in SPLITS:

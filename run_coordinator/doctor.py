@@ -46,7 +46,7 @@ MIN_GFLOPS, MIN_FREE_GIB, LAMBDA_LIMIT_S = 1.0, 1.0, 40.0
 
 @dataclass(frozen=True)
 class Check:
-    """Something that training needs, or is faster with, and what was found."""
+    """Something that training needs or that makes it faster, and what was found."""
 
     what: str
     ok: bool
@@ -153,7 +153,7 @@ def _products() -> Check:
 
 
 def _arithmetic() -> Check:
-    """Whether a run has the same bits here as on other machines. Without compiled kernels that is not asked."""
+    """Whether a run has the same bits here as on other machines. Not checked without compiled kernels."""
     if kernels.ISA == "numpy":
         return Check("arithmetic", True, "NumPy's: the last bits of weights depend on the processor")
     found = known_answer.digest()
@@ -168,7 +168,7 @@ def _arithmetic() -> Check:
 
 
 def compiled_kernels() -> Check:
-    """Training works without them: not ``ok`` is no failure."""
+    """Whether compiled kernels are there. Training works without them, so a false ``ok`` is no failure."""
     if kernels.ISA != "numpy":
         return Check("gather kernel", True, f"{kernels.ISA}, compiled")
     return Check(
@@ -184,13 +184,13 @@ def _node() -> dict[str, str | None]:
 
 
 def _gpus() -> dict[str, str | None]:
-    """As their driver names them: torch takes seconds to import, and may not be there."""
+    """The GPUs, as nvidia-smi names them: torch takes seconds to import, and may not be installed."""
     found = _answer("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
     return {"name": "GPUs", "for": "siafu baseline; without any it runs on the CPU", "found": found}
 
 
 def _answer(*command: str) -> str | None:
-    """What a program says; None if it is not there, or fails."""
+    """A program's output; None if the program is missing or fails."""
     if shutil.which(command[0]) is None:
         return None
     ended = subprocess.run(command, capture_output=True, text=True, timeout=LAMBDA_LIMIT_S, check=False)

@@ -4,10 +4,10 @@ Epochs are read from metrics.jsonl, which every run writes as it goes: on this m
 baseline, trials in processes of their own.
 
 Rules:
-1. Epochs are told in order, each once: epochs that a restart runs again are not told again.
-2. An epoch whose weights are evaluated is told when its scores are known, or those of a later one.
-3. What the function returns is ignored, as in Keras and Lightning. An exception in it ends the run, whose state is
-   saved, and reaches the caller as it was raised. After it the function is not called again.
+1. Epochs are reported in order, each once: epochs that a restart repeats are not reported again.
+2. An epoch whose weights are evaluated is reported when its scores, or those of a later epoch, are known.
+3. The function's return value is ignored, as in Keras and Lightning. An exception in it ends the run: the state is
+   saved, and the caller gets the exception unchanged. After it the function is not called again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OnEpoch = Callable[[EpochEnd], object]
 
 
 class Ends:
-    """Rules 1 and 2. Pure: records in, ends of epochs out."""
+    """Pairs epochs with their scores by rules 1 and 2. Pure: records in, ended epochs out."""
 
     def __init__(self, run_dir: Path, train: Train, after: int = 0):
         """``after``: epochs that a resumed run has already."""
@@ -68,7 +68,7 @@ class Ends:
             yield self._end(following)
 
     def rest(self) -> Iterator[EpochEnd]:
-        """The run has ended: no evaluation comes any more."""
+        """The epochs that remain when the run has ended: no more evaluations come."""
         while (following := self._told + 1) in self._waiting:
             yield self._end(following)
 
@@ -82,7 +82,7 @@ class Ends:
 
 
 class Calls:
-    """Calls ``on_epoch`` with what is new in metrics.jsonl. Use in ``with as_raised()``."""
+    """Calls ``on_epoch`` for each new epoch in metrics.jsonl. Use in ``with as_raised()``."""
 
     def __init__(self, on_epoch: OnEpoch | None, run_dir: Path, train: Train, after: int = 0):
         self._lines, self._ends = GrowingLines(run_dir), Ends(run_dir, train, after)
@@ -96,12 +96,12 @@ class Calls:
             self._tell(self._ends.take(self._lines.new()))
 
     def end(self) -> None:
-        """The run has ended."""
+        """Calls ``on_epoch`` for the epochs that remain when the run has ended."""
         self.look()
         self._tell(self._ends.rest())
 
     def beside(self, on_status: Callable[[Status], None]) -> Callable[[Status], None]:
-        """``on_status``, and a look at what is new."""
+        """Wraps ``on_status`` so that each status also reads new lines."""
 
         def tell(status: Status) -> None:
             on_status(status)
@@ -124,8 +124,8 @@ class Calls:
 
 
 class _Raised(Exception):
-    """Carries an exception of the caller's through a run that is ending: a GnnError of theirs is no failure of ours,
-    which would be told how to go on or start the run again."""
+    """Carries an exception of the caller through a run that is ending. A GnnError of the caller is no failure of the
+    run, so no advice is added and nothing is restarted."""
 
     def __init__(self, error: Exception):
         super().__init__(f"on_epoch: {error!r}")
@@ -134,7 +134,7 @@ class _Raised(Exception):
 
 @contextmanager
 def as_raised() -> Iterator[None]:
-    """Raises: what an ``on_epoch`` has raised in a call of ``Calls`` in this block."""
+    """Raises again the exception that ``on_epoch`` raised in a call of ``Calls`` in this block."""
     raised: Exception | None = None
     try:
         yield

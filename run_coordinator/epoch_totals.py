@@ -1,7 +1,7 @@
 """Results and cost of a run's epochs: the coordinator's part of a ``TrainingState``. Pure.
 
-A checkpoint carries it as JSON, and a run that goes on begins with it: epochs and evaluations that were in
-stay in, what was spent stays spent.
+A checkpoint holds it as JSON, and a resumed run begins with it: earlier epochs and evaluations stay recorded, and
+earlier cost stays spent.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class Ledger:
             self._recall(before)
 
     def verdicts(self) -> Verdicts:
-        """What evaluations have left, as JSON."""
+        """The results of all evaluations so far, as JSON."""
         return {"best": self.best, "final": self.final, "judged": self.judged, "stopping": self.stopping.state()}
 
     def stop(self, before: Verdicts) -> None:
-        """An evaluation has ended the run. Whoever goes on from here judges it once more, and ends by it: ``before``,
-        ``verdicts`` before it, is what is dumped from now on. (One that came to a limit goes on behind it.)"""
+        """Keeps ``before``, the ``verdicts`` without the evaluation that ended the run, for all later dumps. A resumed
+        run judges that evaluation again and stops by it. A run at a limit does not call this, and continues behind its
+        last evaluation."""
         self._verdicts = before
 
     def dump(
         self, version: int, usage: Mapping[int, Mapping[str, float]], seconds: float, role_seconds: float
     ) -> LedgerState:
-        """What is known of the epochs before ``version``; the rest of the arguments,
-        since the run began, goes with it."""
+        """The ledger of the epochs before ``version``, as JSON. The other arguments are totals since the run began."""
         return {
             "losses": self.losses[:version],
             "epoch_seconds": self.epoch_seconds[:version],
@@ -57,7 +57,7 @@ class Ledger:
 
     @staticmethod
     def usage_of(dumped: LedgerState) -> dict[int, dict[str, float]]:
-        """By graph server."""
+        """Usage totals of each graph server."""
         return {int(server): dict(totals) for server, totals in dumped["usage"].items()}
 
     def _recall(self, before: LedgerState) -> None:

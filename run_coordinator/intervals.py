@@ -1,15 +1,16 @@
 """The number of intervals of a graph server, unless the user sets it. Pure.
 
-A server's threads and Lambdas divide the intervals among them, and the transfers of one overlap the computing of
-another. But each costs the server messages and bookkeeping, some 0.5 ms per step of an epoch, however few its rows. So:
+A server's threads and Lambdas share the intervals, and the transfers of one interval overlap the computing of another.
+But each interval costs the server messages and bookkeeping, some 0.5 ms per step of an epoch, however few its rows. So:
 
-1. On threads or a GPU, a tensor task reads ``VALUES`` values of rows on the mean. All threads share one task's products
-   where there are fewer tasks than threads; larger tasks would not fit the caches. More than ``MOST`` gain nothing.
-2. An environment of this machine has one thread. There are two at least, and each computes on one interval while the
-   rows of another travel: so ``IN_ENVIRONMENTS`` intervals, as far as a task still reads ``LEAST_VALUES``, which takes
-   it ten times as long as what an interval costs.
-3. Lambdas elsewhere are many, and each has a link of its own: there are ``MOST``, however small.
-4. There are no more than vertices: they would only be empty tasks.
+1. On threads or a GPU, a tensor task reads ``VALUES`` values of rows on average. If there are fewer tasks than threads,
+   all threads share one task's products; larger tasks would not fit the caches. More than ``MOST`` intervals gain
+   nothing.
+2. An environment on this machine has one thread. There are at least two environments, and each computes on one interval
+   while the rows of another travel. So there are ``IN_ENVIRONMENTS`` intervals, as long as a task reads at least
+   ``LEAST_VALUES``, which takes ten times as long as the fixed cost of an interval.
+3. Lambdas elsewhere are many, and each has its own link: there are ``MOST`` intervals, however small.
+4. There are no more intervals than vertices: further ones would be empty tasks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ IN_ENVIRONMENTS = 4
 
 
 def of(config: Config, manifest: Manifest) -> int:
-    """``train.intervals`` of a run on these shards; by the rules above where it is 0."""
+    """``train.intervals`` of a run on these shards; by the rules above if it is 0."""
     smallest = min(entry.vertices for entry in manifest.partitions)
     if config.train.intervals:
         return min(config.train.intervals, smallest)
@@ -47,8 +48,9 @@ def of(config: Config, manifest: Manifest) -> int:
 
 
 def _first_values(config: Config, manifest: Manifest, entry: PartitionEntry) -> float:
-    """Of a partition's features, as tasks read them, in the lane that reads most: sparse rows of a sum are those of all
-    neighbours, at most; but training may read few of these, and evaluations rows as they are (ADR 0043, 0044)."""
+    """Feature values of a partition that tasks read, in the lane that reads most. A sum of sparse rows has at most the
+    words of all neighbours. But training may read few of these sums, and evaluations rows as they are (ADR 0043, 0044).
+    """
     dense = entry.vertices * manifest.num_features
     if not manifest.sparse_features:
         return dense

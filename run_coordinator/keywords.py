@@ -39,8 +39,8 @@ class Keyword(NamedTuple):
 def spelled_out(names: Sequence[str], *, tables: bool = False, defaults: str = "") -> Callable[[F], F]:
     """A decorator: the function's signature has these settings in place of ``**short``.
 
-    names: of flags, as of ``siafu.setting``. tables: options of the source too (``graph_data.source_flags``). defaults:
-    whose they are, where they are not those of a config.
+    names: flags, as in ``siafu.setting``. tables: also the options of the source (``graph_data.source_flags``).
+    defaults: the owner of the defaults, if that is not a config.
     """
 
     def marked(function: F) -> F:
@@ -76,7 +76,7 @@ def _keywords(names: Sequence[str], options: Sequence[str], others_defaults: boo
 
 
 def type_of(hint: Any, said: Setting) -> str:
-    """What may be given for a setting: a number with a unit also as text, one width without a list."""
+    """The type of a setting's argument: a number with a unit may be text, a single width needs no list."""
     if typing.get_origin(hint) is typing.Literal:
         return f"Literal[{', '.join(json.dumps(word) for word in typing.get_args(hint))}]"
     if typing.get_origin(hint) is tuple:

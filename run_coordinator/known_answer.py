@@ -37,7 +37,7 @@ _MODELS: dict[str, dict[str, Any]] = {
 
 
 def numbers(*shape: int, seed: int, scale: float = 1.0) -> Array:
-    """Float32 in (-scale, scale), of integers alone: no generator's or C library's logarithm has a part in them."""
+    """Float32 in (-scale, scale), from integer arithmetic alone: independent of any generator or C library."""
     state = np.arange(1, 1 + int(np.prod(shape)), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
     state = (state ^ state >> np.uint64(31)) * np.uint64(0xBF58476D1CE4E5B9)
     whole = (state >> np.uint64(40)).astype(np.int64) - (1 << 23)

@@ -41,8 +41,7 @@ class Site:
 
 
 def as_asked(config: Config, run_dir: Path) -> Config:
-    """The config of a run that is over without the endpoint of the LocalStack that it
-    had to itself, which went with it."""
+    """The config of a finished run, without the endpoint of the run's own LocalStack, which is gone."""
     if not (run_dir / ASKED).is_file():
         return config
     asked = configs.load(run_dir / ASKED).lambdas
@@ -51,11 +50,10 @@ def as_asked(config: Config, run_dir: Path) -> Config:
 
 @contextlib.contextmanager
 def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
-    """Starts LocalStack, while the block runs, if ``lambda.on`` asks for it and the user
-    has not named the endpoint of one.
+    """Starts LocalStack while the block runs, if ``lambda.on`` asks for it and the user has named no endpoint.
 
-    WorkerError with LocalStack's own words if it cannot be started; ConfigError (exit code 2) if it says that the
-    user is to blame, by exit code 2."""
+    WorkerError with LocalStack's own words if it cannot be started; ConfigError if its exit code is 2, a user error.
+    """
     lambdas = config.lambdas
     if config.servers.backend != "lambda" or lambdas.on != "localstack" or lambdas.endpoint:
         yield Site({}, lambda: None, lambda invocations: None)
@@ -96,7 +94,7 @@ def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
 
 
 def _ready(process: subprocess.Popen[bytes], log: Path) -> dict[str, str]:
-    """What it says once it serves."""
+    """The JSON object that LocalStack prints once it serves."""
     assert process.stdout is not None
     line = _first_line(process.stdout, time.monotonic() + START_S)
     if line:
@@ -114,7 +112,7 @@ def _last_words(log: Path) -> str:
 
 
 def _first_line(stream: IO[bytes], deadline: float) -> bytes:
-    """Empty if there is none until ``deadline`` or the stream ends before."""
+    """The first line; empty if the stream ends or ``deadline`` passes before it."""
     line = b""
     while not line.endswith(b"\n"):
         readable, _, _ = select.select([stream], [], [], max(0.0, deadline - time.monotonic()))

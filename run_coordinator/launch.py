@@ -66,15 +66,15 @@ def run(
 ) -> tuple[Trained, dict[str, Tensors]]:
     """Trains as the config says; returns the result (``Coordinator.result``) and the best and final weights.
 
-    metrics.jsonl, checkpoints and logs are left in ``run_dir``. A run that comes to its limit (``run.budget_usd``,
-    ``run.max_seconds``) is no failure: the result says so, and "best" is "final" where nothing was evaluated.
-    ``before``: what the run goes on from. A member that dies, hangs or misses a message is named, and the run
-    starts again from the newest state that anybody has (``run_coordinator.recovery.supervisor``;
-    docs/recovery.md): "restarts" in the result.
+    metrics.jsonl, checkpoints and logs are in ``run_dir``. A run that reaches its limit (``run.budget_usd``,
+    ``run.max_seconds``) has not failed: the result says so, and "best" is "final" if nothing was evaluated. ``before``:
+    the state to continue from. If a member dies, hangs or misses a message, it is named, and the run restarts from the
+    newest state that any member has (``run_coordinator.recovery.supervisor``; docs/recovery.md): "restarts" in the
+    result.
 
-    Raises what ``check``, called now and then, raises; the error of the first member that fails where that is none to
-    start again from, PeerLost naming a member that dies or falls silent too often. Whatever ends the run,
-    KeyboardInterrupt too, the members end first, what they know is saved, and the error says how to go on.
+    Raises: the exceptions of ``check``, which is called regularly; the error of the first failed member, if a restart
+    does not help; PeerLost naming a member that dies or falls silent too often. Whatever ends the run, also
+    KeyboardInterrupt: first members end and their state is saved, and the error says how to continue.
     """
     allow_open_files()  # or a few thousand strangers would keep members out
     if is_loopback(config.listen) and (config.listen != UNIX or config.servers.backend == "lambda"):
@@ -131,7 +131,7 @@ def run(
 
 
 def _kept(saver: Saver, run_dir: Path, coordinator: Coordinator, error: BaseException) -> BaseException:
-    """The run ends before its time: what it has learnt is saved. The error, which then says how to go on."""
+    """Saves the newest state of a run that ends early. Returns the error, with advice on how to continue."""
     if (state := coordinator.states.latest) is None or not state.version:
         return error
     saver.put(state)
@@ -153,7 +153,7 @@ def _kept(saver: Saver, run_dir: Path, coordinator: Coordinator, error: BaseExce
 
 
 def _keys(config: Config, listen: str) -> Keys | None:
-    """New ones, of which nobody knows; None if the run has none (``servers.security``)."""
+    """New keys that no one else knows; None if the run has none (``servers.security``)."""
     security = config.servers.security
     if keys_wanted(security, listen):
         secret = secrets.token_bytes(SECRET_BYTES)
@@ -202,7 +202,8 @@ class _Attempt:
     _unread: deque[tuple[Address, Message]] = field(default_factory=deque)
 
     def run(self, restarts: Sequence[_Restart]) -> None:
-        """Until the weights are here. The last of ``restarts`` is told how long it took until training went on."""
+        """Runs until the weights have arrived. Sets in the last of ``restarts`` how long it took until training went
+        on."""
         config = self.config
         run_id = secrets.token_bytes(RUN_ID_BYTES)  # what an earlier attempt still says is another run's
         with (
@@ -233,7 +234,8 @@ class _Attempt:
                 self.host.collect()
 
     def train(self, restart: _Restart | None) -> None:
-        """Until the weights are here. ``restart``: of what came before; it is told when training went on."""
+        """Runs the loop until the weights have arrived. ``restart``: the restart before this attempt; notes in it when
+        training went on."""
         try:
             self._train(restart)
         except GnnError as error:
@@ -265,7 +267,7 @@ class _Attempt:
             if self.coordinator.at_limit:
                 if time.monotonic() - self.coordinator.stopped_at > WEIGHTS_S:
                     return
-                continue  # whoever is missing or silent now is not waited for
+                continue  # missing or silent members are not awaited
             self.check()
             if (death := self.host.dead()) is not None:
                 raise PeerLost(str(death))
@@ -282,8 +284,7 @@ class _Attempt:
                 raise PeerLost(f"{', '.join(map(str, missing))}: did not start within {limit:g} s")
 
     def _cause(self, lost: PeerLost) -> GnnError:
-        """What is behind a lost peer: a death that others noticed before us, or last
-        words that are still on their way."""
+        """The cause of a lost peer: a death that others noticed before us, or a failure report still on its way."""
         deadline = time.monotonic() + LAST_WORDS_S + self.host.lag_s
         while time.monotonic() < deadline:
             if (death := self.host.dead()) is not None and death.code < 0:
@@ -297,8 +298,8 @@ class _Attempt:
         return lost
 
     def rescue(self, limit_s: float) -> None:
-        """Something has failed: members that say nothing any more are killed, the parameter servers that are left asked
-        for their state. ``Coordinator.states.latest`` is the newest that was known or came within ``limit_s``."""
+        """Kills silent members after a failure, and asks the parameter servers that remain for their state. Then
+        ``Coordinator.states.latest`` is the newest state that was known or arrived within ``limit_s``."""
         now, heartbeat_s = time.monotonic(), self.config.servers.heartbeat_s
         quiet = self.coordinator.quiet(now, max(3 * heartbeat_s, 1.0))
         for member in quiet:
@@ -325,7 +326,8 @@ class _Attempt:
         self.host.wait(max(0.0, deadline - time.monotonic()))
 
     def _turn(self) -> bool:
-        """Takes in what has arrived; whether that was anything. Raises what the coordinator raises."""
+        """Takes in the messages that have arrived; returns whether there were any. Raises what the coordinator
+        raises."""
         now = time.monotonic()
         if now - self._beat > self.config.servers.heartbeat_s:
             self._beat = now
@@ -359,7 +361,7 @@ class _Attempt:
                     self.saver.put(state)
 
     def _write(self, line: str) -> None:
-        """To metrics.jsonl. GnnError where that cannot be: a run that nobody can follow or resume has ended."""
+        """Writes a line to metrics.jsonl. Raises GnnError if it cannot: nobody could follow or resume the run."""
         left = memoryview(line.encode())
         try:
             while left:

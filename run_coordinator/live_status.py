@@ -21,7 +21,8 @@ EVERY_S = 0.5
 
 @contextlib.contextmanager
 def kept(run_dir: Path, on_status: Callable[[Status], None]) -> Iterator[Callable[[Status], None]]:
-    """``on_status``, which also writes the file while the block runs: now and then, and a new phase at once."""
+    """Yields ``on_status`` extended to write the status file: from time to time, and at each new phase. Removes the
+    file at the end."""
     written_at, phase = -float("inf"), ""
 
     def write(status: Status) -> None:
@@ -47,7 +48,7 @@ def _write(run_dir: Path, status: Status) -> None:
 
 
 def read(run_dir: Path) -> dict[str, Any]:
-    """As ``Status``; empty where nobody writes one."""
+    """The status file as a dict of ``Status`` fields; empty if no run writes one."""
     try:
         found = json.loads((run_dir / STATUS).read_text())
     except (OSError, ValueError):
@@ -56,7 +57,7 @@ def read(run_dir: Path) -> dict[str, Any]:
 
 
 def status_of(told: Mapping[str, Any]) -> Status:
-    """What ``read`` gives, as the status that it was. A value of a wrong type is left out."""
+    """The ``Status`` in the dict that ``read`` returns. Values of a wrong type are left out."""
     defaults = asdict(Status())
     right = {name: value for name, value in told.items() if name in defaults and _is_like(value, defaults[name])}
     return Status(**{**right, "evaluation": _scores_of(told.get("evaluation"))})

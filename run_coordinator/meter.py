@@ -1,15 +1,15 @@
 """Counts what a run has cost so far, and tells when it reaches a limit. Pure: the time is an argument.
 
-1. What is reported as billed lags: an invocation is billed when it ends, and a worker may pull tasks for 15 minutes. So
-   environment time is also counted here, from what graph servers say of themselves with every heartbeat: whoever was
-   alive at the last report, or was invoked since, is taken to have run for all of the time between the two.
-2. Of the two, what was billed and what was counted, the larger is the cost: a run may cost less than is said, not more.
-   Once a server has said its last word, what was billed to it is all: unless it has given up ("cut") what still ran.
-   What the attempts before this one have cost is known, and comes on top of either.
-3. A limit is reached when what it takes to wind down (``WIND_DOWN_S``) would exceed it, with servers at on-demand
-   prices: what spot saves is an average, and a limit holds on any day. What nobody here can stop is a function that
-   hangs: Lambda bills it until ``lambda.timeout_s``.
-4. A run's clock starts with its roles. Preparing a graph costs no money, and is kept for the next run.
+1. Reported bills lag: an invocation is billed when it ends, and a worker may pull tasks for 15 minutes. So environment
+   time is also counted here, from the reports in graph servers' heartbeats. An environment that was alive at the last
+   report, or was invoked since, counts as running for the whole time between reports.
+2. The cost is the larger of billed and counted time: a run may cost less than reported, never more. After a server's
+   last report, its bill is complete, unless it gave up ("cut") environments that still ran. The known cost of earlier
+   attempts is added.
+3. A limit is reached when winding down (``WIND_DOWN_S``) would exceed it, with servers at on-demand prices: savings of
+   spot are an average, and a limit must hold on any day. A function that hangs cannot be stopped from here: Lambda
+   bills it until ``lambda.timeout_s``.
+4. A run's clock starts with its roles. Preparing a graph costs no money, and the next run can use it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIMITS = BUDGET, TIME = "budget", "time"
 
 @dataclass
 class _Counted:
-    """One graph server's environments."""
+    """Usage of one graph server's environments."""
 
     alive: int = 0
     launched: float = 0.0
@@ -47,8 +47,8 @@ class _Counted:
 
 class Meter:
     def __init__(self, config: Config):
-        """PriceUnknown if there is a budget and something without a price; without a budget such a run costs "nothing",
-        and says so."""
+        """Raises PriceUnknown if there is a budget and something has no price. Without a budget, the cost of such a run
+        is "nothing", with the reason."""
         self.config = config
         self.budget_usd, self.max_s = config.run.budget_usd, config.run.max_seconds
         self._unpriced: Cost | None = None
@@ -63,18 +63,18 @@ class Meter:
         self._servers: dict[int, _Counted] = {}
 
     def begin(self, now: float) -> None:
-        """The run's roles are started."""
+        """Notes that the run's roles are started."""
         self.begun = now
 
     def carry(self, server: int, totals: Mapping[str, float], now: float) -> None:
-        """Totals of the attempts before this one."""
+        """Takes in a server's totals of the earlier attempts."""
         self.report(server, totals, now, alive=0)
         self._servers[server].before_gb_s = totals.get("gb_s", 0.0)
 
     def report(self, server: int, totals: Mapping[str, float], now: float, alive: int | None = None) -> None:
-        """Totals of a graph server's backend; ``alive``: its environments, where the report says."""
+        """Takes in the totals of a graph server's backend. ``alive``: its environments, if the report has them."""
         mine = self._servers.setdefault(server, _Counted(at=now))
-        launched = totals.get("invocations", 0.0)  # without those that the service refused, once that is known
+        launched = totals.get("invocations", 0.0)  # without refused invocations, once these are known
         since = max(0.0, launched - mine.launched)
         mine.environment_s += (mine.alive + since) * (now - mine.at)
         mine.alive = mine.alive + int(since) if alive is None else alive
@@ -82,13 +82,13 @@ class Meter:
         mine.init_ms, mine.sent_bytes = totals.get("init_ms", 0.0), totals.get("bytes_in", 0.0)
 
     def last_word(self, server: int, totals: Mapping[str, float], now: float) -> None:
-        """Everything that the server's environments did is in these totals, but for those that were cut (rule 2)."""
+        """Takes in a server's final totals. They cover all its environments but those that were cut (rule 2)."""
         cut = int(totals.get("cut", 0))
         self.report(server, totals, now, alive=cut)
         self._servers[server].final = not cut
 
     def cost(self, now: float, *, on_demand: bool = False) -> Cost:
-        """So far. ``on_demand``: with servers at that price, whatever spot may save."""
+        """The cost so far. ``on_demand``: with servers at the on-demand price, even if they are spot machines."""
         if self._unpriced is not None:
             return self._unpriced
         servers = self._servers.values()
@@ -102,7 +102,7 @@ class Meter:
         return cost.of_run(self.config, **amounts, on_demand=on_demand)
 
     def reached(self, now: float, ahead_s: float = 0.0) -> str:
-        """The limit that will be reached in ``ahead_s``: BUDGET, TIME or ""."""
+        """The limit that the run will reach within ``ahead_s``: BUDGET, TIME or ""."""
         if self.max_s and now - self.begun + ahead_s + min(WIND_DOWN_S, WIND_DOWN_SHARE * self.max_s) >= self.max_s:
             return TIME
         if self.budget_usd and self.cost(now + ahead_s + WIND_DOWN_S, on_demand=True).usd >= self.budget_usd:
@@ -110,7 +110,7 @@ class Meter:
         return ""
 
     def gb_s(self, index: int, now: float) -> float:
-        """Of one graph server's environments, by rule 2."""
+        """GB-seconds of one graph server's environments, by rule 2."""
         if (server := self._servers.get(index)) is None:
             return 0.0
         if server.final:

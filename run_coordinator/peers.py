@@ -1,7 +1,7 @@
 """A Python environment with DGL and PyG, to compare with: made once and kept below ~/.cache/siafu.
 
-They cannot share siafu's: DGL 2.1.0 has no binaries for the torch that the others need, and imports beside it only with
-a stand-in for one of its modules (``benchmarks/measure/peer_process.py``).
+DGL and PyG cannot share siafu's environment: DGL 2.1.0 has no binaries for the torch that the others need, and imports
+beside it only with a stand-in for one of its modules (``benchmarks/measure/peer_process.py``).
 """
 
 from __future__ import annotations
@@ -26,16 +26,14 @@ MARKER = "complete.json"  # written last: what is installed
 
 
 def folder(cache: Path | None = None) -> Path:
-    """Where the environment of these pins and this Python lies, or will."""
+    """The folder of the environment for these pins and this Python, whether it exists or not."""
     pins = json.dumps([TORCH, STEPS, sys.version_info[:2]])
     return pinned.folder("peers", pins.encode(), cache)
 
 
 def interpreter(cache: Path | None = None) -> str:
-    """The peers' Python; makes their environment first, which takes minutes, with its progress on stderr.
-
-    Where it cannot be made, siafu's own Python: then SciPy is there, and torch where it is installed.
-    """
+    """The peers' Python. Makes their environment first, which takes minutes, with progress on stderr. If that fails,
+    returns siafu's own Python, which has SciPy, and torch if installed."""
     home = folder(cache)
     python = home / "bin" / "python"
     if (home / MARKER).is_file():
@@ -72,7 +70,7 @@ def _make(home: Path, python: Path) -> None:
 
 
 def _torch_for_cpus(home: Path, python: Path) -> None:
-    """Its CPU build spares 3 GB of CUDA; uv knows where that is."""
+    """Installs torch's CPU build, which saves 3 GB of CUDA. Uses uv, which knows where that build is."""
     _pip(python, "uv")
     chosen = ("--torch-backend", "cpu", "--no-deps", TORCH)
     _run(str(home / "bin" / "uv"), "pip", "install", "--quiet", "--python", str(python), *chosen)

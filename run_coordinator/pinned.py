@@ -1,7 +1,7 @@
 """Python environments for packages that need other versions than siafu's, below ~/.cache/siafu.
 
-Each is named after its pins, made by one process at a time, and counts only once its marker, written last, is there: an
-installation that was killed is not taken for a whole one.
+Each environment is named after its pins, and one process at a time makes it. It counts only once its marker, written
+last, exists: a killed installation is never used.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from siafu.locks import locked
 
 
 def folder(name: str, pins: bytes, cache: Path | None = None) -> Path:
-    """Where the environment of these pins lies, or will; ``cache``: instead of ~/.cache/siafu."""
+    """The folder of the environment for these pins, whether it exists or not. ``cache``: replaces ~/.cache/siafu."""
     return (cache or cache_folder()) / f"{name}-{hashlib.sha256(pins).hexdigest()[:12]}"
 
 
 @contextmanager
 def alone(home: Path) -> Iterator[None]:
-    """While no other process makes the environment at ``home``. OSError if its folder cannot be written."""
+    """Holds a lock while this process makes the environment at ``home``. OSError if its folder cannot be written."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with home.with_suffix(".lock").open("w") as file:
         locked(file, wait=True)
@@ -36,7 +36,7 @@ def variables() -> dict[str, str]:
 
 
 def reason(output: str) -> str:
-    """Why pip failed, in one line of what it wrote; "" if it wrote nothing."""
+    """The line of pip's output that says why it failed; "" without output."""
     lines = output.strip().splitlines()
     errors = [line for line in lines if line.startswith("ERROR")]
     return (errors or lines or [""])[-1]

@@ -32,17 +32,17 @@ OF_LINKS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 
 
 def check_beforehand(config: Config, in_memory: Any = None) -> None:
-    """What can be told before a graph is prepared, for one run or many. Raises: ConfigError for a model that there is
-    not, DatasetError for a file of the source that is missing."""
+    """Checks what is known before a graph is prepared, for one run or many. Raises: ConfigError for an unknown model,
+    DatasetError for a missing file of the source."""
     models.named(config.model.name)
     if in_memory is None and not is_prepared(config.data.source):
         check_files(config.data.source)
 
 
 def shards_of(config: Config, in_memory: Any = None, features_as: str = "") -> Path:
-    """The prepared graph: the source itself if it is one, else from the cache. ``in_memory``: a graph that is the
-    source. ``features_as``: as for ``graph_data.prepare.prepare``. Raises: ConfigError for a model that there is not,
-    before anything is prepared."""
+    """The prepared graph: the source itself if it is prepared, else from the cache. ``in_memory``: a graph that is the
+    source. ``features_as``: as for ``graph_data.prepare.prepare``. Raises: ConfigError for an unknown model, before
+    anything is prepared."""
     models.named(config.model.name)
     data = config.data
     if in_memory is None and is_prepared(data.source):
@@ -53,15 +53,14 @@ def shards_of(config: Config, in_memory: Any = None, features_as: str = "") -> P
 
 
 def num_parts(config: Config) -> int:
-    """Into how many the graph is cut: what a prepared graph says, whatever ``data.parts`` asks.
-    DatasetError for a damaged one."""
+    """The number of parts: a prepared graph's own, whatever ``data.parts`` is. DatasetError for a damaged graph."""
     if is_prepared(config.data.source):
         return ShardSet.open(config.data.source).manifest.num_partitions
     return config.data.parts
 
 
 def fit(config: Config, shards: ShardSet) -> Config:
-    """The config with what prepared shards have fixed already. ConfigError if it asks for something else."""
+    """The config with the values that prepared shards fix. ConfigError if it asks for something else."""
     manifest = shards.manifest
     links, inductive = manifest.edge_types == "links", manifest.edge_types == "inductive"
     held = {
@@ -97,13 +96,13 @@ def fit(config: Config, shards: ShardSet) -> Config:
 
 
 def _from_anywhere(source: str) -> str:
-    """The source as a command in any other folder finds it: what goes on with the run, predicts or exports."""
+    """The source with a path that works in any folder, for later commands: resume, predict, export."""
     return str(Path(source).resolve()) if is_prepared(source) else absolute(source)
 
 
 def _held_of_links(asked: Data, shards: ShardSet) -> dict[str, Any]:
-    """What the counts of link shards say that they were prepared with; a share that gives
-    such a count is the one asked for."""
+    """The settings that link shards were prepared with, from their counts. A share that yields the same count is kept
+    as asked."""
     counts = shards.manifest.type_counts
     held: dict[str, Any] = {"negatives": counts[TRAIN_NEGATIVE] // counts[TRAIN_PAIR]}  # a whole number
     edges = counts[TRAIN_PAIR] // 2 + counts[VAL_PAIR] + counts[TEST_PAIR]  # a held-out one is stored once
@@ -116,8 +115,8 @@ def _held_of_links(asked: Data, shards: ShardSet) -> dict[str, Any]:
 
 
 def _false_edges_of_one(shards: ShardSet) -> int | None:
-    """How many false edges a held-out edge is ranked among: every vertex that ranks any has as
-    many. None: nothing is held out."""
+    """The number of false edges that a held-out edge is ranked among: equal for every vertex that ranks any. None: no
+    edges are held out."""
     for part in range(shards.manifest.num_partitions):
         edges = shards.partition(part).in_edges
         for kind in (VAL_NEGATIVE, TEST_NEGATIVE):
@@ -129,7 +128,7 @@ def _false_edges_of_one(shards: ShardSet) -> int | None:
 
 
 def built(config: Config, shards: ShardSet) -> Model:
-    """The model of a fitted config. ConfigError if there is none such, or for a setting that it would not heed."""
+    """The model of a fitted config. ConfigError for an impossible model, or a setting that it does not use."""
     model = models.build(ModelSpec.of(config, shards.manifest))
     _check_judged(config, shards)
     name, rest, write = config.model.name, config.train.weight_decay_rest, config.run.write
@@ -149,7 +148,7 @@ def built(config: Config, shards: ShardSet) -> Model:
 
 
 def _check_judged(config: Config, shards: ShardSet) -> None:
-    """ConfigError for a setting that stops by validation where nothing is validated."""
+    """Raises ConfigError for a setting that stops by validation if nothing is validated."""
     what = "edges" if config.data.task == "link" else "vertices"
     for key in () if shards.manifest.num_validated(config.data.split) else ("patience", "target_acc"):
         if value := getattr(config.train, key):
@@ -159,15 +158,15 @@ def _check_judged(config: Config, shards: ShardSet) -> None:
 
 
 def ready(config: Config, shards: ShardSet) -> tuple[Config, Model]:
-    """The config of a run on these shards, as all its roles have it, and its model. Raises: as ``fit`` and ``built``;
-    ConfigError or DatasetError for a warm start that is none for this model."""
+    """The config of a run on these shards, as all its roles get it, and its model. Raises: as ``fit`` and ``built``;
+    ConfigError or DatasetError for a warm start that does not fit this model."""
     fitted = fit(config, shards)
     model = built(fitted, shards)
     return _with_first_weights(fitted, model, shards), model
 
 
 def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Config:
-    """The config with a warm start where servers find it."""
+    """The config with the absolute path of the warm start, once its weights are found to fit this graph."""
     if not config.train.warm_start:
         return config
     if config.run.on != "local":
@@ -212,8 +211,9 @@ def check_columns(run_dir: Path, shards: ShardSet, what: str) -> None:
 
 
 def check_labels(run_dir: Path, shards: ShardSet, what: str, of: Sequence[str]) -> None:
-    """Raises: ConfigError if classes, columns of labels or types of edges, as many as a run's, are partly those of the
-    run, or in another order; what has no name is called by its number. Warns where all names differ."""
+    """Checks names of classes, columns of labels or edge types, as many as a run's, against the run's. Raises:
+    ConfigError if only some are the run's, or their order differs; an item without a name counts by its number. Warns
+    if all names differ."""
     for key in of:
         which = {CLASSES: "classes or columns of labels", EDGE_TYPES: "types of edges"}[key]
         names = [names.get(key, ()) for names in (read_names(run_dir), shards.names())]

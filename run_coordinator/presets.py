@@ -1,9 +1,9 @@
 """Named settings. ``paper``: the hyper-parameters that a model's own paper, or its authors' code, published for a
 graph.
 
-To add one: a line in ``PAPER``, with where it stands and in what our run differs from theirs. Only
-what was published is set: how far steps overlap, where they run and the seed stay the user's, and so
-does every flag that is given besides.
+To add a preset: add a line to ``PAPER``, with its source and the differences of our run from the paper's. A preset sets
+only published values. How far steps overlap, where they run and the seed stay the user's, and explicit flags override
+the preset.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ ELSEWHERE = {
 
 
 def find(name: str, config: Config) -> Preset:
-    """The preset for the config's model and graph. ConfigError naming those that exist if there is none."""
+    """The preset for the config's model and graph. ConfigError naming the existing presets if there is none."""
     if name != "paper":
         raise ConfigError(f"preset {name!r}: unknown, must be paper")
     model, graph = config.model.name, graph_of(config.data.source)
@@ -198,7 +198,7 @@ def find(name: str, config: Config) -> Preset:
 
 
 def graph_of(source: str) -> str:
-    """The name that a graph is published under: of shards the one in their manifest, else the file's."""
+    """The name that a graph is published under: for shards the name in their manifest, else the file's."""
     path = Path(source)
     if is_prepared(path):
         source = ShardSet.open(path).manifest.name

@@ -2,13 +2,13 @@
 it.
 
 Rules:
-1. A *trial* is a run in a directory of its own, named after what tells it from the others. It is finished when its
-   result is there and no limit stopped it; or when it diverged, where that is an answer (a search, a contest).
-2. The same call goes on: finished trials are taken as they are, others begin anew. So the directory's name follows from
-   what is asked, and ``plan.json`` in it says what that was; other settings are refused there.
-3. ``run.budget_usd`` and ``run.max_seconds`` are limits of all trials together; the one that they stop is not finished.
-4. Trials come one after the other, in this process; with ``jobs`` > 1 side by side, each a ``siafu train`` of its own.
-   What one that ends without a result wrote to stderr stays in ``.NAME.stderr``.
+1. A *trial* is a run in a directory of its own, named after its differences from the other trials. It is finished when
+   it has a result and no limit stopped it, or when it diverged and divergence is an answer (a search, a contest).
+2. The same call continues: finished trials are kept, others begin anew. So the directory's name follows from the
+   settings, and ``plan.json`` in it records them; another call's settings are refused there.
+3. ``run.budget_usd`` and ``run.max_seconds`` limit all trials together. The trial that a limit stops is not finished.
+4. Trials run one after the other in this process; with ``jobs`` > 1 side by side, each as a ``siafu train`` of its own.
+   If one ends without a result, its stderr stays in ``.NAME.stderr``.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Runs:
         return f"Runs({', '.join([counted, *scores, str(self.dir)])})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The table of runs that a notebook shows."""
         head = ("seed", "validation", "test", "best epoch", "epochs", "seconds")
         rows = [
             [
@@ -176,7 +176,7 @@ def asked(
     short: Mapping[str, Any],
     preset: str,
 ) -> tuple[Config, Any]:
-    """The config that all trials begin with, and the source if it is a graph in memory, else None."""
+    """The config that all trials begin with, and the graph in memory if that is the source, else None."""
     found, in_memory = run_config.asked(source, config, settings, short, preset)
     run_directory.check_free(found)
     prepared.check_beforehand(found, in_memory)
@@ -189,7 +189,7 @@ def _on_disk(trial: Trial, in_memory: Any) -> Trial:
 
 
 def seeds_of(config: Config, runs: int, *, data_seeds: bool = False, name: str = "", **told: Any) -> list[Trial]:
-    """One trial for each seed. ``name`` begins those of their directories; ``told`` goes into their settings."""
+    """One trial for each seed. ``name``: start of the directories' names. ``told``: added to the settings."""
     trials = []
     for number in range(runs):
         changes = {"train.seed": config.train.seed + number}
@@ -200,7 +200,7 @@ def seeds_of(config: Config, runs: int, *, data_seeds: bool = False, name: str =
 
 
 def content_of(config: Config) -> str:
-    """Fingerprint of the graph as JSON: a source's name says nothing of a file that was written again."""
+    """Fingerprint of the graph as JSON: a source's name does not show that a file was rewritten."""
     return json.dumps(ShardSet.open(prepared.shards_of(config)).manifest.fingerprint, sort_keys=True)
 
 
@@ -208,7 +208,8 @@ def content_of(config: Config) -> str:
 
 
 def folder_of(config: Config, what: str, plan: Mapping[str, Any]) -> Path:
-    """Where the trials go, made and signed. ConfigError if it holds trials of other settings, or something else."""
+    """The folder of the trials, made and signed. ConfigError if it holds trials of other settings, or something
+    else."""
     # what must be equal from call to call: all but where runs go and when they are stopped
     compared = {section: values for section, values in config.to_dict().items() if section != "run"}
     told = {"siafu": __version__, "what": what, **plan, "config": compared}
@@ -244,7 +245,7 @@ def _flat(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _finished(folder: Path, trial: Trial, *, may_diverge: bool) -> Done | None:
-    """What an earlier call found out (rule 1)."""
+    """The outcome that an earlier call left (rule 1); None: no outcome."""
     with contextlib.suppress(ConfigError):  # it was cut short, or is somebody else's
         result = run_files.result(folder / trial.name)
         if result is not None and "stopped" in result:
@@ -258,12 +259,12 @@ def _finished(folder: Path, trial: Trial, *, may_diverge: bool) -> Done | None:
 
 
 def _usd(result: Result) -> float:
-    """What a trial has cost: nothing, as far as limits go, where nobody says on what a baseline ran."""
+    """A trial's cost for the limits: 0 if a baseline's machine is not named."""
     return result["cost"]["usd"] if result["cost"] else 0.0
 
 
 class Limits:
-    """Rule 3: of all trials of a call."""
+    """Rule 3: the limits of all trials of a call."""
 
     def __init__(self, config: Config, jobs: int):
         self._run, self._jobs, self._begun = config.run, jobs, time.monotonic()
@@ -290,7 +291,7 @@ class Limits:
 
 
 def trained(trial: Trial, on_status: OnStatus, on_epoch: OnEpoch | None = None) -> Run:
-    """A trial that is a run of graph servers."""
+    """Trains a trial on graph servers."""
     return api.train(config=trial.config, on_status=on_status, on_epoch=on_epoch)
 
 
@@ -307,12 +308,12 @@ def carry_out(
     on_epoch: OnEpoch | None = None,
     limits: Limits | None = None,
 ) -> Generator[Done, None, None]:
-    """Yields every trial that is finished, those of earlier calls first, until all are or a limit is reached. To be
-    closed (``contextlib.closing``): until then the folder is locked, and the processes of trials go on.
+    """Yields finished trials, those of earlier calls first, until all are finished or a limit is reached. Close it
+    (``contextlib.closing``): until then the folder is locked, and the processes of trials go on.
 
-    may_diverge: a trial that diverged is an answer, too; may_fail: so is one that failed for any reason, which the next
-    call tries again. train: what trains one, where they come one after the other; by default ``trained``.
-    limits: those of a call that carries out other trials as well.
+    may_diverge: yield diverged trials too; may_fail: yield trials that failed for any reason too; the next call tries
+    them again. train: trains one trial when ``jobs`` is 1; by default ``trained``. limits: shared with other trials of
+    the same call.
     """
     train = train or functools.partial(trained, on_epoch=on_epoch)
     limits = limits or Limits(config, jobs)
@@ -331,7 +332,7 @@ def carry_out(
 
 
 def _judged(outcomes: Outcomes, folder: Path, limits: Limits, *, may_diverge: bool, may_fail: bool) -> Iterator[Done]:
-    """The outcomes that are answers. Raises: those that are not."""
+    """Yields the finished trials, and those allowed to fail. Raises the error of any other trial."""
     for trial, outcome in outcomes:
         if isinstance(outcome, GnnError):
             # All else (a lost server, a full disk, no room for a thread) says nothing about the settings.
@@ -348,7 +349,7 @@ def _judged(outcomes: Outcomes, folder: Path, limits: Limits, *, may_diverge: bo
 
 
 def _asked(trials: Sequence[Trial], folder: Path, limits: Limits) -> Iterator[Trial]:
-    """Each trial when its turn comes, with its directory, which is empty then, and what is left of the limits."""
+    """Yields each trial when its turn comes, with an empty directory and its share of the remaining limits."""
     for trial in trials:
         left = limits.settings()
         if left is None:
@@ -377,7 +378,7 @@ def _one_by_one(trials: Iterator[Trial], watch: Watch, train: Trainer) -> Outcom
 
 @dataclass(frozen=True)
 class _Job:
-    """A trial in a process of its own."""
+    """A trial in its own process."""
 
     trial: Trial
     process: subprocess.Popen[str]
@@ -387,13 +388,13 @@ class _Job:
     calls: Calls
 
     def show(self) -> None:
-        """Where it stands, as its process writes it into the run directory."""
+        """Shows the trial's status, which its process writes into the run directory."""
         if self.on_status is not None and (told := live_status.read(Path(self.trial.config.run.dir))):
             self.on_status(live_status.status_of(told))
 
     def last_word(self, wait_s: float) -> str | None:
-        """What it has said, if it has ended by then. It is listened to meanwhile: the losses
-        of many epochs overfill a pipe."""
+        """The process's output; None if it has not ended within ``wait_s``. Reads meanwhile: the losses of many epochs
+        overfill a pipe."""
         try:
             return self.process.communicate(timeout=wait_s)[0]
         except subprocess.TimeoutExpired:
@@ -443,7 +444,7 @@ def _side_by_side(trials: Iterator[Trial], folder: Path, jobs: int, watch: Watch
 
 
 def _started(trial: Trial, folder: Path, on_status: OnStatus, shown: contextlib.ExitStack, calls: Calls) -> _Job:
-    """In a session of its own: a terminal's Ctrl-C is for us, and we end it."""
+    """Starts a trial in a session of its own: Ctrl-C reaches only us, and we end the trial."""
     file, stderr = folder / f".{trial.name}.toml", folder / f".{trial.name}.stderr"
     file.write_text(configs.dump(trial.config))
     command = start.command(
@@ -495,7 +496,7 @@ class Brief(TypedDict):
 
 
 class Summary(TypedDict):
-    """Of the finished runs; None where none has such a value."""
+    """Statistics of the finished runs; None if no run has the value."""
 
     val_acc: Spread | None
     test_acc: Spread | None
@@ -531,7 +532,7 @@ def brief(seed: int, result: Result) -> Brief:
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:
-    """None if there are no values: of runs without an evaluation."""
+    """Mean and deviation; None without values, as for runs without an evaluation."""
     known = [float(value) for value in values if value is not None]
     if not known:
         return None

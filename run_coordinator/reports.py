@@ -28,8 +28,8 @@ HAS: dict[str, Callable[[float, float], float]] = {
 
 
 def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
-    """The totals of every graph server, added up in the order of the servers, but for those that name a link
-    (``links``) or a processor (``processors``)."""
+    """The totals of every graph server, added up in the order of the servers, except those that name a link (``links``)
+    or a processor (``processors``)."""
     names = {
         name: None for server in sorted(usage) for name in usage[server] if not name.startswith((BYTES_TO, PROCESSOR))
     }
@@ -38,7 +38,7 @@ def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
 
 
 def added(before: dict[str, float], totals: dict[str, float]) -> dict[str, float]:
-    """Totals of one graph server, and those of its attempts before."""
+    """Totals of one graph server, plus those of its earlier attempts."""
     if not before:
         return totals
     both = {name: before.get(name, 0) + totals.get(name, 0) for name in {**before, **totals}}
@@ -63,8 +63,8 @@ def processors(usage: dict[int, dict[str, float]]) -> list[str]:
 
 
 def arithmetic(config: Config, kinds: list[str]) -> str:
-    """Whose bits the weights have: "as everywhere", or those of the ``kinds`` of processors alone: "numpy" where some
-    had no compiled kernels, "bfloat16" rows, of which some processors multiply pairs, "gpu"."""
+    """The class of machines that give these weights bit for bit: "as everywhere", "numpy" if some ``kinds`` had no
+    compiled kernels, "bfloat16" rows, of which some processors multiply pairs, "gpu"."""
     if config.servers.backend == "gpu":
         return "gpu"
     if any(kind.endswith(NUMPY) for kind in kinds):
@@ -73,16 +73,16 @@ def arithmetic(config: Config, kinds: list[str]) -> str:
 
 
 def lambda_cpu_share(config: Config) -> CpuShare | None:
-    """What environments that are not on AWS computed with: "real", the share of a core that Lambda gives for their
-    memory, or "free", all that they could get. None where there are no such environments."""
+    """The share of a core that environments outside AWS had: "real", the share that Lambda gives for their memory, or
+    "free", no limit. None without such environments."""
     if config.servers.backend != "lambda" or config.lambdas.place.billed:
         return None
     return "real" if config.lambdas.cpu_share == "real" else "free"
 
 
 def lanes(usage: Mapping[str, float]) -> Lanes:
-    """What training and evaluation took each: tensor tasks, bytes of rows sent, seconds of
-    computing, of all servers and workers."""
+    """Totals of training and of evaluation: tensor tasks, bytes of rows sent, seconds of computing, over all servers
+    and workers."""
     seconds = {Lane.TRAIN: sum(usage.get(f"{kind.name}_s", 0.0) for kind in Kind), Lane.EVAL: usage.get("eval_s", 0.0)}
     return {
         lane.value: {
@@ -95,14 +95,14 @@ def lanes(usage: Mapping[str, float]) -> Lanes:
 
 
 def of_lambda(usage: dict[str, float]) -> dict[str, float]:
-    """What a result says of Lambda: the rest stays in its "usage"."""
+    """The result's summary of Lambda usage: the rest stays in its "usage"."""
     wanted = ("invocations", "billed_ms", "gb_s", "relaunches", "duplicates")
     return {name: usage.get(name, 0) for name in wanted}
 
 
 def check(sender: Address, message: Message) -> None:
-    """A server speaks for itself alone, and in numbers that can be. Raises RemoteProtocolError, which names the sender,
-    else. A loss may be NaN or infinity: it diverged, and ``run.on_nan`` says what follows."""
+    """Raises RemoteProtocolError, naming the sender, for a report about another server or with impossible numbers. A
+    NaN or infinite loss is allowed: training diverged, and ``run.on_nan`` decides."""
     what = f"{type(message).__name__} of {sender}"
     match message:
         case EpochReport() | EvalReport() | Usage():
@@ -128,8 +128,8 @@ def check(sender: Address, message: Message) -> None:
 
 
 def totals_of(message: EpochReport | Usage | Stopped) -> dict[str, float]:
-    """The totals in it. Raises RemoteProtocolError unless they are a JSON object of
-    numbers, finite and not negative."""
+    """The totals in a message. Raises RemoteProtocolError unless they are a JSON object of finite, non-negative
+    numbers."""
     sender = f"{message.role} {message.index}" if isinstance(message, Stopped) else graph_server(message.server)
     what = f"{type(message).__name__}.usage of {sender}"
     try:
@@ -144,7 +144,8 @@ def totals_of(message: EpochReport | Usage | Stopped) -> dict[str, float]:
 
 
 def error_of(message: Failed) -> GnnError:
-    """A member's failure as the error it was there; UnknownError, a PeerLost, if that is none of ours."""
+    """A member's failure, as the error that it raised there; UnknownError, a PeerLost, for an error that is not
+    ours."""
     cls, text = getattr(errors, message.error, None), message.text
     if not (isinstance(cls, type) and issubclass(cls, GnnError)):
         where = re.findall(r'File "([^"]+)", line (\d+), in', message.trace)
@@ -159,5 +160,6 @@ def error_of(message: Failed) -> GnnError:
 
 
 def outlasts(message: Failed) -> bool:
-    """Whether the member stays, to be asked for its state: a parameter server that has lost a peer, or a message."""
+    """Whether the member stays alive and can be asked for its state: a parameter server that has lost a peer, or a
+    message."""
     return (message.role, message.error) == ("param_server", "PeerLost")

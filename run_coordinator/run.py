@@ -47,7 +47,7 @@ class Run:
 
     @property
     def stopped(self) -> str:
-        """Why training ended: "epochs", "target", "patience", or at a limit: "budget", "time"."""
+        """The reason why training ended: "epochs", "target", "patience", or at a limit: "budget", "time"."""
         return str(self.result["stopped"])
 
     def weights(self) -> dict[str, Array]:
@@ -82,7 +82,7 @@ class Run:
         return f"Run({', '.join([str(self.dir), *scores])})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The result and its curve, as a notebook shows them."""
         return curves.html(self.result, self.metrics())
 
 

@@ -36,8 +36,8 @@ def keys_said(settings: Iterable[str], short: Iterable[str]) -> set[str]:
 
 
 def check_code(file: str | Path, settings: Mapping[str, Any]) -> None:
-    """A file of settings may be somebody else's: what Lambdas import is not for it to say. ConfigError unless that is
-    ours, or ``settings``, those of the command line, say it."""
+    """Raises ConfigError if a file sets ``lambda.handler`` and the command line's ``settings`` do not: the file may be
+    somebody else's, and must not choose the code that Lambdas run."""
     section = configs.sections_of(file).get("lambda")
     handler = section.get("handler", configs.Lambda.handler) if isinstance(section, dict) else configs.Lambda.handler
     if handler != configs.Lambda.handler and "lambda.handler" not in settings:
@@ -48,7 +48,7 @@ def check_code(file: str | Path, settings: Mapping[str, Any]) -> None:
 
 
 def code_of(config: Config) -> list[str]:
-    """What a command line needs besides ``--config`` for a config of our own making: ``check_code``."""
+    """Arguments beside ``--config`` for a config of our own making: the handler that ``check_code`` asks for."""
     handler = config.lambdas.handler
     return [] if handler == configs.Lambda.handler else ["--set", f"lambda.handler={handler}"]
 
@@ -60,8 +60,8 @@ def asked(
     short: Mapping[str, Any],
     preset: str,
 ) -> tuple[Config, Any]:
-    """``resolve``, and the source if it is a graph in memory, else None. ``source``: ... is that of the config. Raises:
-    ConfigError also if a keyword argument is an option of a source that is read from files, and this is none."""
+    """``resolve``, and the graph in memory if that is the source, else None. ``source``: ... stands for the config's.
+    Raises: ConfigError also if a keyword argument is an option of sources in files, and this source is in memory."""
     if source is ... or isinstance(source, str | os.PathLike):
         return resolve(name_of(source), config, settings, short, preset), None
     if source is None:
@@ -75,8 +75,8 @@ def asked(
 
 
 def name_of(graph: EllipsisType | str | os.PathLike[str], argument: str = "source") -> str:
-    """What a function was given for a graph, as ``resolve`` takes it: "" for ..., which says nothing. Raises:
-    ConfigError for an empty name, which would be taken for nothing said."""
+    """The name of a graph argument, as ``resolve`` takes it; "" for ..., an omitted argument. Raises: ConfigError for
+    an empty name, which would look like an omitted one."""
     if graph is ...:
         return ""
     if not (name := os.fspath(graph)):
@@ -96,11 +96,11 @@ def resolve(
     """Defaults < config < preset < settings < keyword arguments, and where tensor tasks
     run (``servers.backend``) decided.
 
-    ``many``: it is the base of runs in several modes or on several backends, so a setting may be for some of
-    them. Raises: ConfigError for a name that does not exist, and for a setting that is said and does nothing
-    (``run_coordinator.conditions``). What other settings of a run's config, or of a file, lose their meaning by what is
-    said here go back to their defaults. ``short`` may hold options of the source (``graph_data.source_flags``) too,
-    which its name then holds.
+    ``many``: the config is the base of runs in several modes or on several backends, so a setting may apply to some of
+    them only. Raises: ConfigError for an unknown name, and for an explicit setting without effect
+    (``run_coordinator.conditions``). Other settings of ``config`` that the new settings make ineffective return to
+    their defaults. ``short`` may also hold options of the source (``graph_data.source_flags``), which then become part
+    of its name.
     """
     base = config if isinstance(config, Config) else Config() if config is None else configs.load(config)
     changes = dict(settings or {})
@@ -135,8 +135,8 @@ def resolve(
 
 
 def _said_in(config: Config | str | Path | None) -> set[str]:
-    """Keys that a TOML file sets; of a Config those that differ from their defaults, as
-    who said the others is not known."""
+    """Keys that a TOML file sets. For a Config, the keys that differ from their defaults: it does not record who set
+    the others."""
     if config is None:
         return set()
     if isinstance(config, Config):
@@ -146,8 +146,7 @@ def _said_in(config: Config | str | Path | None) -> set[str]:
 
 
 def _backend(config: Config, said: Collection[str]) -> str:
-    """What ``servers.backend = auto`` stands for. A setting of Lambdas asks for them, but for their
-    region, by which servers are priced too; servers that are elsewhere are there for Lambdas. On one
-    machine alone, its own threads are faster."""
+    """The backend for ``servers.backend = auto``. Lambdas if a setting of Lambdas is given, except their region, which
+    also prices servers. Lambdas too if servers are elsewhere. On one machine alone, its own threads are faster."""
     asked = any(key.startswith("lambda.") and key != "lambda.region" for key in said)
     return "lambda" if asked or config.run.on != "local" else "cpu"

@@ -60,8 +60,7 @@ LOOK_S = 0.2
 
 @contextlib.contextmanager
 def alone(run_dir: Path) -> Iterator[None]:
-    """Nobody else runs in this directory meanwhile, as far as its file system has locks. ConfigError if somebody
-    does."""
+    """Locks the directory for this run, if its file system has locks. ConfigError if another run holds the lock."""
     folder = os.open(run_dir, os.O_RDONLY)
     deadline = time.monotonic() + LOOK_S
     try:
@@ -75,13 +74,13 @@ def alone(run_dir: Path) -> Iterator[None]:
 
 
 def is_under_way(run_dir: Path) -> bool:
-    """Whether somebody has the directory to themselves (``alone``); not where the file system has no locks."""
+    """Whether a run holds the directory's lock (``alone``); False if the file system has no locks."""
     return _is_locked(run_dir, SHARED)  # so that those who look do not take each other for a run
 
 
 @contextlib.contextmanager
 def reads(shards: Path) -> Iterator[None]:
-    """While the block runs, ``is_read`` of this prepared graph is true in every process; not where the file system has
+    """Makes ``is_read`` of this prepared graph true in every process while the block runs; not if the file system has
     no locks."""
     folder = os.open(shards, os.O_RDONLY)
     try:
@@ -92,12 +91,12 @@ def reads(shards: Path) -> Iterator[None]:
 
 
 def is_read(shards: Path) -> bool:
-    """Whether a run that goes on reads this folder, wherever the run's directory is."""
+    """Whether an active run reads this folder, wherever the run's directory is."""
     return _is_locked(shards, EXCLUSIVE)
 
 
 def _is_locked(path: Path, kind: int) -> bool:
-    """Whether somebody has a lock on the folder that keeps others from this kind of lock."""
+    """Whether another process holds a lock on the folder that conflicts with this kind of lock."""
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:  # a file, or gone
@@ -109,7 +108,8 @@ def _is_locked(path: Path, kind: int) -> bool:
 
 
 def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
-    """config.toml, and manifest.json: what ran where, on which data. ConfigError if they cannot be written."""
+    """Writes config.toml, and manifest.json: software, machine and data of the run. ConfigError if they cannot be
+    written."""
     graph = shards.manifest
     manifest: run_files.Manifest = {
         "siafu": __version__,
@@ -142,7 +142,7 @@ def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
 
 
 def same_data(run_dir: Path, config: Config, shards: ShardSet) -> None:
-    """ConfigError, saying what differs, unless a run that goes on finds the data that it was trained on."""
+    """Raises ConfigError, naming the difference, if a continued run would train on other data than before."""
     if differ := differences(of_run(run_dir), shards.manifest.fingerprint):
         raise ConfigError(
             f"{config.data.source}: its {differ} differ from those that {run_dir} was trained on: a run goes on with "
@@ -151,8 +151,8 @@ def same_data(run_dir: Path, config: Config, shards: ShardSet) -> None:
 
 
 def keep_beside(run_dir: Path, shards: ShardSet) -> None:
-    """What ``siafu predict`` must know of the run's graph to take another one: what it calls classes and types of edges
-    (names.json), by what its features were standardised (standard.npy). ConfigError if it cannot be written."""
+    """Copies into the run directory what ``siafu predict`` needs for another graph: names of classes and edge types
+    (names.json), means and deviations of features (standard.npy). ConfigError if it cannot be written."""
     try:
         for name in (NAMES, STANDARD):
             if (shards.path / name).is_file() and not (run_dir / name).exists():
@@ -162,7 +162,7 @@ def keep_beside(run_dir: Path, shards: ShardSet) -> None:
 
 
 def _told_before(run_dir: Path) -> run_files.Manifest:
-    """When a run that goes on was started, and each time that it went on."""
+    """The start time of a run that continues, and the times of all its continuations."""
     known = run_files.manifest(run_dir)
     if "started" not in known:
         return {}
@@ -174,7 +174,7 @@ def _told_before(run_dir: Path) -> run_files.Manifest:
 
 @contextlib.contextmanager
 def divergence_told(run_dir: Path) -> Iterator[None]:
-    """For as long as a run trains: if it diverges, its directory says so (``run_files.divergence``)."""
+    """Notes in the run directory if training diverges in this block (``run_files.divergence``)."""
     (run_dir / DIVERGED).unlink(missing_ok=True)  # of before: now it may end otherwise
     try:
         yield
@@ -185,8 +185,7 @@ def divergence_told(run_dir: Path) -> Iterator[None]:
 
 
 def told_of_graph(shards: ShardSet) -> OfGraph:
-    """What a result says of the graph: "features" that siafu made ("random:F"), "notes"
-    on what its source was taken for."""
+    """The result's notes on the graph: "features" that siafu made ("random:F"), "notes" on how its source was read."""
     found: OfGraph = {}
     if made := shards.manifest.made_features:
         found["features"] = made

@@ -1,8 +1,8 @@
 """``siafu search`` and ``siafu.search``: train with each setting of a space, and rank them by validation score.
 
-The test score is shown and never chosen by. Points are trials of ``run_coordinator.repeat``, whose
-rules hold: interrupted, the same call goes on; ``--max-time`` and ``--budget`` are of the whole
-search; a point that diverges is last.
+The test score is shown, and never used to choose. Points are trials of ``run_coordinator.repeat``, and follow its
+rules: after an interruption the same call continues. ``--max-time`` and ``--budget`` limit the whole search. A point
+that diverges ranks last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONGEST_NAME = 80
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of the space and what its runs scored."""
+    """One setting of the space, and the scores of its runs."""
 
     settings: Mapping[str, Any]
     runs: tuple[Run, ...]
@@ -45,7 +45,7 @@ class Point:
         return float("-inf") if self.diverged or found is None else found["mean"]
 
     def cells(self) -> list[str]:
-        """Its row below ``Search.headings``."""
+        """The point's row below ``Search.headings``."""
         values = [search_space.written(value) for value in self.settings.values()]
         if self.diverged:
             return [*values, "diverged", "", "", ""]
@@ -56,7 +56,7 @@ class Point:
 
 @dataclass(frozen=True, repr=False)
 class Search:
-    """Every point that is finished, best first, and the directory of all runs. A notebook shows their table."""
+    """Every finished point, best first, and the directory of all runs. A notebook shows their table."""
 
     dir: Path
     points: tuple[Point, ...]
@@ -69,7 +69,8 @@ class Search:
 
     @property
     def best(self) -> Point:
-        """By validation score, the earlier of equals. Raises: ConfigError if no point has finished, or all diverged."""
+        """The point with the best validation score, the earlier of equals. Raises: ConfigError if no point has
+        finished, or all diverged."""
         if not self.has_best:
             why = "all points diverged" if self.points else "no point has finished"
             raise ConfigError(f"{self.dir}: {why}: there is no best one")
@@ -77,21 +78,21 @@ class Search:
 
     @property
     def best_settings(self) -> dict[str, Any]:
-        """For ``siafu.train(..., settings=...)``. Raises: as ``best``."""
+        """The best point's settings, for ``siafu.train(..., settings=...)``. Raises: as ``best``."""
         return dict(self.best.settings)
 
     @property
     def has_best(self) -> bool:
-        """Whether a point has finished, and not all diverged."""
+        """Whether a point has finished without diverging."""
         return bool(self.points) and not self.points[0].diverged
 
     def headings(self) -> list[str]:
-        """Of a table of the points."""
+        """The headings of a table of the points."""
         keys = list(self.points[0].settings) if self.points else []
         return [*keys, f"validation {TITLES[self.metric]}", "test", "epochs", "seconds"]
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``siafu search --json`` prints."""
+        """The JSON object that ``siafu search --json`` prints."""
         points = [
             {"settings": dict(point.settings), "diverged": point.diverged, **point.summary} for point in self.points
         ]
@@ -116,7 +117,7 @@ class Search:
         return f"Search({len(self.points)} of {self.num_asked} points{best}, {self.dir})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the table of ``siafu search``."""
+        """The table of ``siafu search``, as a notebook shows it."""
         rows = [point.cells() for point in self.points]
         return tables.as_html(repr(self), self.headings(), rows)
 
@@ -189,7 +190,7 @@ def search(
 
 
 def name_of(point: Mapping[str, Any]) -> str:
-    """Of a directory, readable: "model.hidden=16,train.lr=0.01"; a long one ends with a digest instead."""
+    """A readable directory name: "model.hidden=16,train.lr=0.01"; a long one ends with a digest instead."""
     name = ",".join(f"{key}={search_space.written(value)}" for key, value in point.items())
     name = re.sub(r"[^A-Za-z0-9.=,+-]+", "-", name)
     if len(name) <= LONGEST_NAME:
@@ -198,8 +199,8 @@ def name_of(point: Mapping[str, Any]) -> str:
 
 
 def _checked(base: Config, point: Mapping[str, Any], known: dict[Data, ShardSet], in_memory: Any) -> Config:
-    """The point's config, of a graph in memory with its shards as source. ConfigError, naming the point, if its model
-    cannot be or if there is nothing to choose by."""
+    """The point's config; for a graph in memory, with its shards as source. ConfigError, naming the point, for an
+    impossible model or if there is no score to choose by."""
     try:
         config = base.replace(point)
         if config.data not in known:
@@ -221,7 +222,7 @@ def _checked(base: Config, point: Mapping[str, Any], known: dict[Data, ShardSet]
 
 
 def _note(file: Path, settings: Mapping[str, Any], one: Done, *, anew: bool) -> None:
-    """A line for search.jsonl: for whoever watches; what is known when the search goes on is read from the runs."""
+    """Writes a line of search.jsonl, for people who watch. A continued search reads the runs instead."""
     told: Mapping[str, object] = repeat.brief(one.trial.seed, one.result) if one.result else {"diverged": one.error}
     with open(file, "w" if anew else "a", encoding="utf-8") as stream:
         stream.write(json.dumps({"settings": dict(settings), "seed": one.trial.seed, **told}) + "\n")
@@ -240,7 +241,7 @@ class _Numbers(TypedDict):
 
 
 def _in_numbers(point: Point) -> _Numbers:
-    """Its row of ``Search.to_pandas``, behind the settings."""
+    """The point's columns of ``Search.to_pandas`` after the settings."""
     found = point.summary
     val, test = (None, None) if point.diverged else (found["val_acc"], found["test_acc"])
     return {

@@ -98,7 +98,7 @@ def _over(grids: list[str]) -> dict[str, str]:
 
 
 def _show(found: Search) -> None:
-    """The table, and how to train with the best settings."""
+    """Prints the table, and how to train with the best settings."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in found.headings():
         table.add_column(heading, justify="right")

@@ -48,11 +48,9 @@ Space = Mapping[str, Choices | Range]  # by "section.key"
 
 
 def parse(space: Mapping[str, Any], fixed: Collection[str] = ()) -> Space:
-    """The space with full names and parsed values. ConfigError naming the setting and what is wrong with it.
-
-    ``fixed``: settings with a value that is asked for beside the space; a file or preset may have one too, which the
-    space replaces.
-    """
+    """The space with full names and parsed values. ConfigError naming the setting and its fault. ``fixed``: settings
+    given explicitly beside the space, which may not be in it; values of a file or preset may, and the space replaces
+    them."""
     parsed: dict[str, Choices | Range] = {}
     for name, values in space.items():
         key = run_config.SHORT.get(name.replace("-", "_"), name)
@@ -95,10 +93,8 @@ def _range(name: str, key: str, first: str, last: str, log: bool) -> Range:
 
 
 def points(space: Space, num_random: int, seed: int) -> list[dict[str, Any]]:
-    """The settings to try: all combinations, or ``num_random`` different draws (fewer if there are no more).
-
-    The draws of a seed are the first of longer lists of draws. ConfigError for a range without ``num_random``.
-    """
+    """The settings to try: all combinations, or ``num_random`` different draws (fewer if there are no more). With more
+    draws, a seed's first draws stay the same. ConfigError for a range without ``num_random``."""
     if num_random:
         return _drawn(space, num_random, random.Random(seed))
     listed = {}

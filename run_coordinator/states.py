@@ -15,7 +15,7 @@ from siafu.wire import ParamState, Tensors, by_version
 
 
 class States:
-    """``before``: what the run goes on from."""
+    """Collects states of parameter servers. ``before``: the state that the run continues from."""
 
     def __init__(self, before: TrainingState | None):
         # All mutable state:
@@ -27,8 +27,8 @@ class States:
         self._waiting.append(message)
 
     def settle(self, epochs: int, ledger: Callable[[int], LedgerState]) -> list[TrainingState]:
-        """Those of at most so many epochs, which are in, without older ones than the latest: what is saved last is what
-        training goes on from. ``ledger``: what is known up to a version, as JSON."""
+        """Training states of at most ``epochs`` epochs, none older than the latest: training continues from the last
+        one saved. ``ledger``: gives the ledger up to a version, as JSON."""
         ripe = [message for message in self._waiting if message.version <= epochs]
         self._waiting = [message for message in self._waiting if message.version > epochs]
         states = []
@@ -53,7 +53,7 @@ def _state_of(message: ParamState, ledger: LedgerState) -> TrainingState:
 
 
 def state_message(state: TrainingState, server: int) -> ParamState:
-    """What a parameter server goes on from."""
+    """The message from which a parameter server continues."""
     weights: Tensors = {f"{v}/{name}": W for v, values in state.weights.items() for name, W in values.items()}
     best = state.ledger["best"]
     version = best["epoch"] if best else -1

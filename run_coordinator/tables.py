@@ -22,8 +22,8 @@ def pandas() -> Any:
 
 
 def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> Any:
-    """A ``pandas.DataFrame``. A list of one value becomes the value (widths of one layer: 32), a longer one words
-    ("64,32"): rows can be grouped and drawn by them. Raises: ConfigError without pandas."""
+    """A ``pandas.DataFrame``. A list of one value becomes the value (widths of one layer: 32), a longer list text
+    ("64,32"), so that rows can be grouped and plotted by them. Raises: ConfigError without pandas."""
     plain = [{name: _plain(value) for name, value in row.items()} for row in rows]
     return pandas().DataFrame(plain, columns=columns)
 

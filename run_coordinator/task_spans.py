@@ -1,8 +1,8 @@
 """Reads from a server's trace when each task waited and ran (``siafu train --trace``). Pure.
 
-The events of a task, in order: start (it may run), begin (a thread has taken it up), answered (a worker's result is in,
-which took it ``compute_s``), done (so is all that it leads to). A tensor task works for the last of its seconds before
-its answer: until then it waits or is on its way.
+The events of a task, in order: start (it may run), begin (a thread has taken it), answered (a worker's result is in,
+which took it ``compute_s``), done (with all that follows from it). A tensor task works during the last seconds before
+its answer; before that it waits or travels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Task = tuple[str, int, int, int]  # lane, epoch, interval, pc
 
 
 class Span(NamedTuple):
-    """A task at work, or its wait."""
+    """A time in which a task ran or waited."""
 
     lane: str
     epoch: int  # from 1
@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 def spans(lines: Iterable[TraceLine], begin: float, end: float) -> Iterator[Span]:
-    """Of the tasks that are done, cut to the time from ``begin`` to ``end``; none is empty."""
+    """Spans of the finished tasks, cut to the time from ``begin`` to ``end``; none is empty."""
     since: dict[Task, float] = {}
     began: dict[Task, float] = {}
     answered: dict[Task, float] = {}

@@ -1,7 +1,7 @@
 """Adds up what graph servers have used since the run began, attempts before a restart included. Pure.
 
-``totals`` are for the metrics and the result: what came with reports of epochs, and last words. What servers say in
-between is for the bill (``run_coordinator.meter``), the progress line, and the question whether anything gets done.
+``totals`` serve the metrics and the result: they come with reports of epochs, and with final reports. Reports in
+between serve the bill (``run_coordinator.meter``), the progress line, and the check that work goes on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Totals = dict[str, float]
 
 
 class Usages:
-    """``before``: graph server -> totals of the attempts before."""
+    """Usage totals of graph servers. ``before``: graph server -> totals of earlier attempts."""
 
     def __init__(self, meter: Meter, before: Mapping[int, Totals]):
         self._meter, self._before = meter, before
@@ -43,7 +43,7 @@ class Usages:
             self.billed.add(message.index)
 
     def live(self, message: Usage, now: float) -> bool:
-        """Whether tasks have been done since this server last said so."""
+        """Takes in a server's usage; whether it has done tasks since its last message."""
         totals = self._take(message.server, message)
         self._meter.report(message.server, totals, now, alive=message.workers)
         self._live[message.server] = message
@@ -55,7 +55,7 @@ class Usages:
         status.workers = sum(usage.workers for usage in self._live.values())
 
     def spent(self, now: float) -> dict[int, Totals]:
-        """The latest of each, with what workers that are still there have cost since."""
+        """The latest totals of each server, with the cost of running workers since then."""
         return {
             server: {**totals, "gb_s": self._meter.gb_s(server, now)} if "gb_s" in totals else totals
             for server, totals in {**self.totals, **self._latest}.items()

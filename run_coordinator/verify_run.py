@@ -17,7 +17,7 @@ Found = tuple[str, bool, str]  # what was looked at, whether it is sound, what w
 
 
 def examined(path: Path) -> list[Found]:
-    """All that there is at ``path``. Raises: ConfigError if that is nothing of siafu's."""
+    """Checks all files at ``path``, and reports on them. Raises: ConfigError if siafu did not make ``path``."""
     looks: list[tuple[str, Path, Callable[[Path], str]]] = []
     if path.suffix == ".safetensors":
         looks = [("model", path, _model)]
@@ -65,7 +65,7 @@ def _model(path: Path) -> str:
 
 
 def _records(run_dir: Path) -> str:
-    """What else the directory says of the run. A disk that was full, or lost its power, leaves empty files."""
+    """Checks the run's other files, and describes them. A full disk or a power loss leaves empty files."""
     if not sections_of(run_dir / CONFIG):
         raise ConfigError(f"{run_dir / CONFIG}: holds no setting")
     names, ended = read_names(run_dir), run_files.result(run_dir) is not None

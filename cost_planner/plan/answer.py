@@ -40,7 +40,7 @@ OF_INTEREST = ("memory", "vCPUs")
 
 @dataclass(frozen=True)
 class Planned:
-    """What a plan found, for ``brief`` and ``why``."""
+    """The result of a plan, which ``brief`` and ``why`` print."""
 
     graph: Graph
     config: Config
@@ -50,7 +50,7 @@ class Planned:
     considered: int
     lambdas: Lambdas | None
     gpus: Sequence[Mapping[str, Any]]
-    caveats: Sequence[str]  # of the assumptions, those that may change the decision
+    caveats: Sequence[str]  # assumptions that may change the decision
     assumptions: Sequence[str]
 
     @property
@@ -85,7 +85,7 @@ def brief(console: Console, found: Planned) -> None:
 
 
 def ending(console: Console, found: Planned, *, why: bool) -> None:
-    """How to run the option that was asked for, or the best."""
+    """Prints how to run the option that was asked for, or the best."""
     option = found.wanted.option
     where = "on that machine" if option.backend == "vanilla" else "after siafu deploy with the same settings"
     more = "" if why else "--why also shows memory, vCPUs, Lambdas, and all assumptions with their sources.\n"
@@ -94,7 +94,7 @@ def ending(console: Console, found: Planned, *, why: bool) -> None:
 
 
 def why(console: Console, found: Planned) -> None:
-    """What the answer rests on."""
+    """Prints the reasons and assumptions behind the answer."""
     console.print()
     console.print(_details(found.rows))
     console.print()
@@ -145,7 +145,7 @@ def here(console: Console, found: Sequence[Here], calibration: Calibration) -> N
 
 
 def _plain() -> dict[str, Any]:
-    """Tables without vertical lines: five columns fit into 80 characters."""
+    """The style of tables without vertical lines: five columns fit into 80 characters."""
     return {
         "box": box.SIMPLE_HEAD,
         "padding": (0, 1, 0, 0),
@@ -182,7 +182,7 @@ def _lambdas(one: Predicted) -> str:
 
 
 def _details(rows: Sequence[Predicted]) -> Table:
-    """Of the options, by the number that ``_options`` gives them."""
+    """A table of details, with the options' numbers of ``_options``."""
     right = ("", "epoch", "epochs", "GiB", "vCPUs", "Lambdas")
     told = Table(
         *(Column(name, justify="right", no_wrap=True) for name in right),
@@ -208,7 +208,7 @@ def _details(rows: Sequence[Predicted]) -> Table:
 
 
 def _held(option: Option) -> str:
-    """Of a graph server's memory, or of its GPU's."""
+    """Memory used and available of a graph server, or of its GPU."""
     if option.card:
         return f"{option.memory_gib[CARD]:.2g} of {option.card.memory_gib:.4g}"
     return f"{option.memory_gib[memory.GRAPH_SERVERS]:.2g} of {option.machine.mem_gib:g}"
@@ -225,7 +225,7 @@ def _legend(found: Planned) -> str:
 
 
 def _param_servers(rows: Sequence[Predicted]) -> str:
-    """What dollars include beside the machines of the table."""
+    """Says which costs dollars include besides the machines of the table."""
     of_servers = [one.option for one in rows if one.option.param_servers]
     if not of_servers:
         return ""
@@ -237,7 +237,7 @@ def _param_servers(rows: Sequence[Predicted]) -> str:
 
 
 def _quotas(found: Planned) -> str:
-    """What the option to run needs of the account."""
+    """Says which account quotas the option to run needs."""
     number, needed = found.rows.index(found.wanted) + 1, quotas.needed(found.wanted.option)
     told = [f"{one['needed']:,} vCPUs ({one['code']})" for one in needed["vcpus_by_quota"]]
     if "lambda_concurrency" in needed:
@@ -259,7 +259,7 @@ def title(graph: Graph, config: Config) -> str:
 
 
 def answers(ranking: Ranking) -> list[str]:
-    """To --within-time and --within-usd."""
+    """The answers to --within-time and --within-usd."""
     found, limits = [], ranking.limits
     fastest = min(ranking.predicted, key=lambda one: one.seconds)
     cheapest = min(ranking.predicted, key=lambda one: one.cost.usd)
@@ -279,7 +279,7 @@ def _no_gpu(found: Planned) -> list[str]:
 
 
 def _gpu_line(found: Planned) -> list[str]:
-    """What a GPU would have to do, whatever its speed is taken to be."""
+    """Says which epoch time a GPU would need, without assuming its speed."""
     fitting = [one for one in found.gpus if one["fits"]][:3]
     if found.best.option.card or not fitting:
         return []

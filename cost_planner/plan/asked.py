@@ -26,7 +26,7 @@ CONCURRENCY = 1000
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user holds fixed; None: everything is tried."""
+    """The values that the user holds fixed; None: every value is tried."""
 
     config: Config
     graph: Graph

@@ -70,7 +70,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
 
 
 def caveats(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today: date) -> list[str]:
-    """Of these sentences, those that may change what the reader decides."""
+    """The assumptions that may change the reader's decision."""
     return [
         f"Speeds are those of {calibration.machine}: nobody has measured EC2 or Lambda yet.",
         _of_prices(asked.config, shown, today),
@@ -88,7 +88,7 @@ def _of_prices(config: Config, shown: Sequence[Predicted], today: date) -> str:
 
 
 def _of_spot(shown: Sequence[Predicted]) -> list[str]:
-    """Of machines that AWS may take back, if there are any."""
+    """Sentences on spot machines; none without any."""
     spot = [one for one in shown if one.option.config.cloud.spot]
     if not spot:
         return []
@@ -128,7 +128,7 @@ def _of_energy(shown: Sequence[Predicted]) -> str:
 
 
 def _of_own_types(asked: Asked) -> list[str]:
-    """A type that a file or ``--set`` names is one of those that are compared."""
+    """Says that the plan also compares other types than the one that a file or ``--set`` names."""
     named = asked.config.cloud.graph_instance
     if asked.instances or named == Cloud().graph_instance:
         return []
@@ -199,7 +199,7 @@ def _of_cut(graph: Graph) -> str:
 
 
 def _of_training_vertices(graph: Graph) -> list[str]:
-    """Shards say it."""
+    """Assumed shares of training vertices and edges; none if shards have the numbers."""
     if graph.shards:
         return []
     told = [
@@ -212,7 +212,7 @@ def _of_training_vertices(graph: Graph) -> list[str]:
 
 
 def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:
-    """Of options with a GPU, if there are any."""
+    """Sentences on options with a GPU; none without any."""
     used = {one.option.card.figures: one.option.card for one in shown if one.option.card}
     if not used:
         return []
@@ -246,8 +246,8 @@ def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:
 
 
 def of_gpus(asked: Asked, best: Predicted, memory_gib: float) -> list[dict[str, Any]]:
-    """What a machine with one GPU would have to do to be worth as much as the best option, whatever its speed is taken
-    to be. Cheapest first; ``fits``: what its card would hold, with all of the graph on it, beside the card's memory."""
+    """Machines with one GPU, cheapest first, and the epoch time at which each has the best option's value, without
+    assuming its speed. ``fits``: whether the whole graph fits on its card."""
     found = [one for one in prices.instances(asked.config.lambdas.region) if one.gpu.startswith("1x")]
     return [
         {

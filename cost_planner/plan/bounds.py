@@ -1,13 +1,13 @@
 """Lower bounds of an epoch's time: what each resource alone needs for its work. Pure. A bound takes microseconds and
 a simulation seconds, so thousands of settings are compared by bounds before a few are simulated.
 
-1. A resource's floor is its work of all steps over its rate. Where steps overlap (pipe, async) the epoch takes at least
-   the longest of the floors; where they do not (no-pipe) about the sum of every step's longest: what a slower peer
-   still sends or an evaluation does may overlap a little.
-2. No epoch is shorter than one interval's way through its steps.
-3. A machine's memory is a resource: no epoch is shorter than the bytes that its steps move divided by the bandwidth,
-   however many cores there are.
-4. Evaluation adds its share: its steps over the epochs between two of them.
+1. A resource's floor is its work of all steps over its rate. If steps overlap (pipe, async), the epoch takes at least
+   the longest floor. If not (no-pipe), it takes about the sum of every step's longest: a slower peer's sends, or an
+   evaluation, may overlap a little.
+2. No epoch is shorter than the path of one interval through its steps.
+3. A machine's memory is a resource: no epoch is shorter than the bytes that its steps move over the bandwidth, however
+   many cores there are.
+4. Evaluation adds its share: its steps over the epochs between two evaluations.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Floors:
 
     @classmethod
     def of(cls, plan: Plan) -> Floors:
-        """Of a run whose environments, if it has any, are one with one core, until ``with_environments``."""
+        """Bounds of a run. Its environments, if it has any, count as one with one core, until ``with_environments``."""
         steps = [(1.0, step, work) for step, work in zip(plan.program.steps, plan.work, strict=True)]
         if plan.eval_every and plan.eval_program is not None:
             share = 1 / plan.eval_every
@@ -69,7 +69,7 @@ class Floors:
         )
 
     def with_environments(self, count: int, core: float) -> Floors:
-        """Of a server. More than it has intervals find no task."""
+        """The bounds with ``count`` environments per server. More environments than intervals find no task."""
         busy = max(1, min(count, self.intervals))
         table = self.table.copy()
         table[:, CORES] /= busy * core
@@ -77,7 +77,7 @@ class Floors:
         return replace(self, table=table, core_s=self.core_s / core)
 
     def enough(self, core: float) -> float:
-        """Environments of a server with which Lambda takes no longer than the slowest of the rest."""
+        """The number of environments per server with which Lambda takes no longer than the slowest other resource."""
         sums = self.table.sum(axis=0)
         rest = max(float(np.delete(sums, [CORES, LINKS]).max()), self.epoch_path_s(core), 1e-9)
         return max(float(sums[CORES]) / core, float(sums[LINKS])) / rest
@@ -90,13 +90,13 @@ class Floors:
         return max(float(floor), self.epoch_path_s())
 
     def by_resource(self) -> dict[str, float]:
-        """Seconds, of those that have any work; "critical path" is rule 2's."""
+        """Seconds of each resource that has work; "critical path" is rule 2's."""
         sums = zip(RESOURCES, self.table.sum(axis=0), strict=True)
         return {**{name: float(found) for name, found in sums if found}, "critical path": self.epoch_path_s()}
 
     @property
     def limit(self) -> str:
-        """What is slowest."""
+        """The slowest resource."""
         found = self.by_resource()
         return max(found, key=lambda name: found[name])
 
@@ -106,7 +106,8 @@ def _is_remote(plan: Plan, step: Step) -> bool:
 
 
 def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
-    """Of one step, over all intervals of a server; of parameter servers, over those of all servers."""
+    """Seconds of one step by resource, over all intervals of a server; for parameter servers, over all servers'
+    intervals."""
     k, others, remote = plan.intervals, plan.servers - 1, _is_remote(plan, step)
     kind = plan.environments or Environments()
     pool, card, cut = 0.0 if remote else k * work.seconds, k * work.card, k * work.cut

@@ -1,20 +1,20 @@
 """Measures this machine: short real runs of different shapes, and the constants that explain them best.
 
-1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of
-   a run on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).
-2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS). Runs
+1. A run's processor seconds, by thread and role, are linear in ``Speeds``. So a column of the equations is the work of
+   a run on a machine that is slow in one respect alone (1 ns, or 1 s, for its unit; 0 for all others).
+2. For each kind of thread, the non-negative constants with the least relative errors are taken (scipy's NNLS). Runs
    with throttled environments (``lambda.cpu_share = real``) are left out here: their caches cool while they sleep, so
-   that all but products takes more of a processor's time.
-3. Products, copies, gathers from a core's own cache and the memory's bandwidth are measured by themselves
-   (``machine_rates``): whole runs hardly tell what an operation or a copy costs from what a value does, and the fit
-   alone has found more operations per second than the core has. No run here has words. What it costs more to gather
-   from a larger table is fitted: it depends on the order of real graphs.
-4. Wall times are not used, but for what costs no processor's time: a hop from one process to another, waking a thread,
-   how much of a shared processor there is for the run, and how fast throttled environments are. Of some values those
-   are taken with which the simulator is closest to the same runs.
-5. A fit that explains the runs badly is refused: the machine was busy, and plans would be wrong.
+   everything but products takes more processor time.
+3. Products, copies, gathers from a core's own cache and the memory's bandwidth are measured separately
+   (``machine_rates``). Whole runs hardly separate the cost of an operation or a copy from that of a value: the fit
+   alone has found more operations per second than the core has. No run here has words. The extra cost of gathering from
+   a larger table is fitted: it depends on the order of real graphs.
+4. Wall times are used only for constants without processor time: a hop from one process to another, waking a thread,
+   the run's share of a shared processor, and the speed of throttled environments. Of several values, those are taken
+   with which the simulator is closest to the same runs.
+5. A poor fit is refused: the machine was busy, and plans would be wrong.
 
-The runs are of five synthetic graphs; most have as few intervals as ``run_coordinator.intervals`` chooses. They say
+The runs use five synthetic graphs; most have as few intervals as ``run_coordinator.intervals`` chooses. They measure
 nothing of networks.
 """
 
@@ -96,7 +96,7 @@ POOR = 0.3
 
 @dataclass(frozen=True)
 class Setting:
-    """A run to be measured."""
+    """A run to measure."""
 
     backend: str = "lambda"
     mode: str = "pipe"
@@ -121,17 +121,17 @@ class Setting:
 
     @property
     def epochs(self) -> int:
-        """Short ones are many: what is not an epoch's counts for less."""
+        """The number of epochs. Short epochs are repeated more often, so that start-up weighs less."""
         return 5 * EPOCHS if self.graph == "small" else EPOCHS
 
     @property
     def alone(self) -> bool:
-        """Whether one server computes all."""
+        """Whether one server computes everything."""
         return self.backend == "cpu" and self.parts == 1
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those that have an effect: others are refused."""
+        """The settings that have an effect: others would be refused."""
         return {
             "servers.backend": self.backend,
             "train.mode": self.mode,
@@ -212,8 +212,8 @@ def measured(source: str, setting: Setting, epochs: int, more: Mapping[str, Any]
 
 
 def calibrate(console: Console) -> Calibration:
-    """Some minutes on an idle machine. What is found is kept where ``Calibration.load`` looks for this machine's.
-    Raises what ``siafu.train`` raises, and ConfigError for a poor fit, which is not kept."""
+    """Measures this machine, which must be idle, in some minutes. Saves the result where ``Calibration.load`` looks for
+    it. Raises what ``siafu.train`` raises, and ConfigError for a poor fit, which is not saved."""
     path = own_path()
     outputs.check_file_in_folder("calibration", path)
     found: dict[Setting, list[Measured]] = {}
@@ -230,7 +230,7 @@ def calibrate(console: Console) -> Calibration:
 
 
 def refuse_poor(runs: Sequence[Measured], found: Calibration) -> None:
-    """ConfigError for rule 5."""
+    """Raises ConfigError for a poor fit (rule 5)."""
     if found.error <= POOR:
         return
     offs = errors(runs, found.speeds, found.memory)
@@ -243,13 +243,13 @@ def refuse_poor(runs: Sequence[Measured], found: Calibration) -> None:
 
 
 def middle(runs: Sequence[Measured]) -> Measured:
-    """The one with the median epoch time, the faster of two."""
+    """The run with the median epoch time, the faster of two."""
     return sorted(runs, key=lambda run: run.seen.epoch_s)[(len(runs) - 1) // 2]
 
 
 def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
-    """The constants that explain the runs best. With ``rates``, products, copies and memory are as fast as was
-    measured by itself."""
+    """The constants that explain the runs best. With ``rates``, products, copies and memory have the speeds that were
+    measured separately."""
     known_memory = {} if rates is None else {name: getattr(rates, name) for name in OF_MEMORY}
     memory = Calibration(**known_memory).memory
     speeds = Speeds().scaled(0.0)
@@ -281,8 +281,8 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
 
 
 def _with_walls(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> Speeds:
-    """The constants that are no processor's time, from the values tried: until none fits the runs better. Late wake-ups
-    and a small share of a processor look much alike, so these two are tried together."""
+    """Fits the constants that are not processor time, from the values tried, until none fits the runs better. Late
+    wake-ups and a small share of a processor look much alike, so these two are tried together."""
     while True:
         before = speeds
         woken = [_with_shares(runs, replace(speeds, wake_s=wake_s), memory) for wake_s in WAKES_S]
@@ -294,7 +294,7 @@ def _with_walls(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> 
 
 
 def _with_shares(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> Speeds:
-    """Each share by the runs that it is of."""
+    """Fits each share to the runs that it applies to."""
     for name, alone in (("usable", True), ("usable_among", False)):
         alike = [run for run in runs if run.setting.alone is alone]
         each = [replace(speeds, **{name: share}) for share in SHARES]
@@ -307,7 +307,7 @@ def _squares(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth) -> flo
 
 
 def errors(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth | None = None) -> list[float]:
-    """Of predicted epoch times, relative: 0.1 is a tenth too long."""
+    """Relative errors of predicted epoch times: 0.1 is a tenth too long."""
     return [predicted_s(run.plan(speeds, memory)) / run.seen.epoch_s - 1 for run in runs]
 
 

@@ -1,6 +1,7 @@
 """A measured machine: the constants of the model behind ``siafu plan``, and the model's error with them.
 
-Kept as JSON in the user's cache, one file per machine; without one, what was measured on the developers' machine.
+A calibration is a JSON file in the user's cache, one per machine; without one, the measurements of the developers'
+machine count.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ OF_MEMORY = ("memory_gb_per_s", "random_gb_per_s", "cache_mib", "core_cache_mib"
 
 
 def own_path() -> Path:
-    """Of this machine's calibration: home directories may be shared by several."""
+    """The path of this machine's calibration: several machines may share a home directory."""
     return cache_folder() / f"calibration-{platform.node() or 'this'}.json"
 
 
@@ -46,7 +47,8 @@ class Calibration:
 
     @classmethod
     def load(cls, path: Path | None = None) -> Calibration:
-        """None: the last one of this machine, or else the built-in one. ConfigError for a file that is none."""
+        """Loads a calibration. None: the last one of this machine, or else the built-in one. ConfigError for an invalid
+        file."""
         if path is None:
             try:
                 path = own_path()

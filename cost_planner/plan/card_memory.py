@@ -1,12 +1,12 @@
 """Predicts the bytes on a GPU: of a graph server with the backend gpu, and of a rank of the baseline vanilla. Pure.
 
-1. A graph server's card (``graph_server.backends.gpu``) has published rows, of ghosts too and as wide as the host's
-   numbers, for operators that it knows; the edges of either direction; copies of what never changes, as far as half of
-   it has room; and what threads are at.
-2. A rank (``gpu_baselines``) has everything: features, their sums, edges of either direction, every layer's rows with
-   those of its halo, and their gradients. Counted from widths, with ``SPARE`` for what comes and goes: nobody has
-   measured it. Attention has its edges by both ends (``gpu_baselines.graph.AttentionEdges``), and with dropout a factor
-   for each edge and head.
+1. A graph server's card (``graph_server.backends.gpu``) holds published rows, those of ghosts too, as wide as the
+   host's numbers, for operators that it knows. It holds the edges of either direction; copies of constants, up to half
+   of its room; and the data that threads work on.
+2. A rank (``gpu_baselines``) holds everything: features, their sums, edges of either direction, every layer's rows with
+   those of its halo, and their gradients. This is counted from widths, with ``SPARE`` for temporary data: nobody has
+   measured it. Attention holds its edges by both ends (``gpu_baselines.graph.AttentionEdges``), and with dropout a
+   factor for each edge and head.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def of_graph_server(config: Config, manifest: Manifest, entry: PartitionEntry, t
 
 
 def holds_rows(config: Config, manifest: Manifest) -> bool:
-    """Whether all published rows of a graph server are on its card, and none with the host."""
+    """Whether a graph server's card has all published rows, and the host none."""
     model = models.kept(ModelSpec.of(config, manifest))
     return all(step.operator in ON_GPU for lane in Lane for step in model.program(lane).steps if step.publishes)
 

@@ -3,12 +3,12 @@ but for reading ``cards.csv``. One card has been measured: on an H200, epochs of
 a quarter of Reddit's shape, vanilla) took 0.65 and 0.72 of what is predicted here (docs/measured/gpu.md). An option
 with a card is taken to be off by ``CARD_ERROR``, whatever was calibrated.
 
-1. Sums over edges read a row of another vertex for each edge, and are bound by the card's memory: no cache is counted.
-   Products take the longer of their arithmetic and their operands' way through that memory.
+1. Sums over edges read a row of another vertex for each edge, and are limited by the card's memory: no cache is
+   counted. Products take the longer of their arithmetic and the transfer of their operands through that memory.
 2. Kernels get ``OF_PEAK`` of either figure, and of the links between cards.
 3. Arrays go from the host's ordinary memory to the card, and back, at ``OF_PEAK`` of PCIe's rate and no faster
    than a core of the host copies them.
-4. Whatever the host orders takes ``ORDER_S`` of the card: Python, the launch, waiting for the result.
+4. Every operation that the host starts takes ``ORDER_S`` of the card: Python, the launch, waiting for the result.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ class Card:
     as_of: str
 
     def gather_s(self, edges: float, rows: float, row_bytes: float) -> float:
-        """Sums over so many edges, for so many rows."""
+        """Seconds to sum rows along ``edges`` into ``rows`` rows."""
         nbytes = edges * (row_bytes + EDGE_BYTES) + 2 * rows * row_bytes
         return ORDER_S + nbytes / (OF_PEAK * self.bytes_per_s)
 
     def product_s(self, flops: float, nbytes: float, orders: int) -> float:
-        """``nbytes``: of operands and results."""
+        """Seconds of products. ``nbytes``: of operands and results."""
         return orders * ORDER_S + max(flops / self.flops, nbytes / self.bytes_per_s) / OF_PEAK
 
     def copy_s(self, nbytes: float) -> float:
-        """Between host and card."""
+        """Seconds of a copy between host and card."""
         return nbytes / min(OF_PEAK * self.host_bytes_per_s, PAGEABLE_BYTES_PER_S)
 
     @property
     def kept_bytes(self) -> float:
-        """That copies of what never changes may take (``graph_server.backends.gpu``)."""
+        """Bytes available for copies of constants (``graph_server.backends.gpu``)."""
         return GPU_KEPT_SHARE * (self.memory_gib - CONTEXT_GIB) * GIB
 
     @property
@@ -77,13 +77,13 @@ class Card:
 
 
 def count_of(machine: Instance) -> int:
-    """Cards of a machine."""
+    """The number of cards in a machine."""
     found = re.match(r"(\d+)x ", machine.gpu)
     return int(found[1]) if found else 0
 
 
 def card_of(machine: Instance) -> Card | None:
-    """One of a machine's. None: it has none, or one of which nothing is known here."""
+    """One card of a machine. None: no card, or a card without figures here."""
     row = _table().get(machine.gpu.partition(" NVIDIA ")[2])
     if row is None or machine.gpu_mem_gib is None:
         return None
@@ -101,7 +101,7 @@ def card_of(machine: Instance) -> Card | None:
 
 
 def gib(nbytes: float) -> float:
-    """On a card, with what torch takes."""
+    """GiB on a card, including torch's own memory."""
     return CONTEXT_GIB + nbytes / GIB
 
 

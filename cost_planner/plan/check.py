@@ -35,14 +35,14 @@ from siafu.shards import Manifest, ShardSet
 
 @dataclass(frozen=True)
 class Quantity:
-    """None: not predicted, or not measured."""
+    """A quantity as predicted and as measured. None: not predicted, or not measured."""
 
     predicted: float | None
     measured: float | None
 
     @property
     def ratio(self) -> float | None:
-        """Predicted over measured: above 1, the plan said too much."""
+        """Predicted over measured: above 1, the plan predicted too much."""
         return self.predicted / self.measured if self.predicted is not None and self.measured else None
 
 
@@ -71,8 +71,8 @@ WORDS = {
 
 
 def of_run(run: Path, calibration: Calibration) -> Check:
-    """ConfigError for what is no finished run of ``siafu train``, or ran where nothing is predicted; DatasetError if
-    its shards are gone."""
+    """Compares a run with its prediction. ConfigError for anything but a finished run of ``siafu train``, or where
+    nothing is predicted; DatasetError if its shards are gone."""
     config, result, made = _config(run), run_files.result(run), run_files.manifest(run)
     if result is None:
         raise ConfigError(f"{run}: not a finished run: it has no {RESULT}")
@@ -164,7 +164,7 @@ def _here(config: Config, manifest: Manifest, calibration: Calibration, cores: i
 
 
 def _on_aws(config: Config, manifest: Manifest, calibration: Calibration, cores: int) -> dict[str, float]:
-    """ConfigError if the plan thinks that the cluster does not hold the run."""
+    """Predicts a run on AWS. ConfigError if by the plan the run does not fit the cluster."""
     train, servers = config.train, config.data.parts
     asked = Asked(
         config,

@@ -296,7 +296,7 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
 
 
 def _tables(args: argparse.Namespace) -> dict[str, str]:
-    """Options of the source. ConfigError where there is none."""
+    """The options of the source. ConfigError if there is no source."""
     found = source_flags.given(args)
     if not args.source or (args.features or "0")[0].isdecimal():
         found.pop("features", None)  # a count

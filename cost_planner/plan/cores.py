@@ -1,16 +1,16 @@
 """Speeds of EC2 machines relative to the calibrated one: number and speed of cores, memory, network. Pure but for
 reading ``cores.csv`` and ``chips.csv``.
 
-1. A vCPU is a core on Graviton and on AMD from the seventh generation on; of Intel's and of older ones of AMD (machines
-   with GPUs have them) two are one core. Threads are cores.
-2. Speeds of cores are assumptions: the newest generation of every maker is taken for the calibrated core,
-   older ones are slower by what AWS announced of each generation ("up to"). A family that is not in the
-   table counts as the calibrated core. A Lambda's vCPU is a row too, by its architecture.
-3. ``chips.csv`` has what is published of the processors: peak flop/s of a core, bandwidth of a socket's memory, and
-   the last-level cache. Products run no faster than the peak, whatever rule 2 says. A machine has the share of the
-   socket's bandwidth that it has of its vCPUs: other machines use the rest. What is not published limits nothing.
-4. A link has its burst for ``BURST_S`` and its baseline for ever: over a run of known bytes it has the rate between the
-   two that such a bucket gives. A TCP connection has ``FLOW_GBPS`` at most, outside a placement group.
+1. A vCPU is a core on Graviton, and on AMD from the seventh generation on. On Intel and older AMD (machines with GPUs
+   have them), two vCPUs are one core. There are as many threads as cores.
+2. Speeds of cores are assumptions. The newest generation of every maker counts as the calibrated core; older ones are
+   slower by AWS's announcements of each generation ("up to"). A family that is not in the table counts as the
+   calibrated core. A Lambda's vCPU is a row too, by its architecture.
+3. ``chips.csv`` has published figures of the processors: peak flop/s of a core, bandwidth of a socket's memory, and the
+   last-level cache. Products run no faster than the peak, whatever rule 2 says. A machine has the same share of the
+   socket's bandwidth as of its vCPUs: other machines use the rest. An unpublished figure limits nothing.
+4. A link has its burst for ``BURST_S`` and then its baseline: over a run of known bytes it has the mean rate that such
+   a bucket gives. A TCP connection has ``FLOW_GBPS`` at most, outside a placement group.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BURSTABLE = ("t2", "t3", "t3a", "t4g")
 
 @dataclass(frozen=True)
 class Chip:
-    """A processor: what its makers, or others, publish of it."""
+    """A processor: figures that its makers, or others, publish."""
 
     name: str
     cores: int  # of a socket
@@ -53,7 +53,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class Cores:
-    """Of a family of instances."""
+    """The cores of a family of instances."""
 
     speed: float  # beside the calibrated core
     vcpus_per_core: int
@@ -61,7 +61,7 @@ class Cores:
     chip: Chip | None = None  # None: nothing is known of it
 
     def speeds(self, calibrated: Speeds) -> Speeds:
-        """Of one of these cores: rules 2 and 3."""
+        """Speeds of one of these cores, by rules 2 and 3."""
         found = calibrated.scaled(1 / self.speed)
         return replace(found, flop_ns=max(found.flop_ns, 1e9 / self.chip.flops)) if self.chip else found
 
@@ -76,17 +76,18 @@ def cores_of(machine: Instance) -> Cores:
 
 
 def of_lambda(arch: str) -> Cores:
-    """A vCPU of Lambda: what an environment of ``places.CORE_MB`` computes with."""
+    """A vCPU of Lambda, on which an environment of ``places.CORE_MB`` computes."""
     return _table()[f"lambda {arch}"]
 
 
 def lambda_share(memory_mb: int) -> float:
-    """The share of a vCPU that an environment has."""
+    """An environment's share of a vCPU."""
     return min(1.0, memory_mb / CORE_MB)
 
 
 def memory_of(machine: Instance, random_share: float = 1.0) -> Bandwidth:
-    """All its cores share it: rule 3. ``random_share``: of its rate, what rows at random get."""
+    """A machine's memory, which all its cores share: rule 3. ``random_share``: share of its rate that random rows
+    get."""
     found = cores_of(machine)
     if found.chip is None:
         return Bandwidth()
@@ -99,7 +100,7 @@ def threads_of(machine: Instance) -> int:
 
 
 def link_of(machine: Instance, nbytes: float, *, connections: int) -> LinkRate:
-    """A machine's link, one way, over a run that sends so much over it."""
+    """One direction of a machine's link, in a run that sends ``nbytes`` over it."""
     base = (machine.network_baseline_gbps or machine.network_gbps or 0.0) * 1e9 / 8
     peak = max(base, (machine.network_gbps or 0.0) * 1e9 / 8)
     most = max(1, connections) * FLOW_GBPS * 1e9 / 8

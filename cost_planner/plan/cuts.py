@@ -18,7 +18,7 @@ NEEDS_LOW_CUT = "†"
 
 
 def of(asked: Asked, best: Predicted) -> list[str]:
-    """A sentence; none where the cut is known or told, or nothing crosses."""
+    """A sentence on other cuts; none if the cut is known or given, or if there is one server."""
     if not asked.graph.cut_is_assumed or best.option.in_pipe.servers == 1:
         return []
     low, high = (_seconds(asked, best, cut) for cut in (LOW_CUT, HIGH_CUT))
@@ -29,7 +29,7 @@ def of(asked: Asked, best: Predicted) -> list[str]:
 
 
 def waiting(asked: Asked, options: Sequence[Option]) -> list[str]:
-    """A sentence on those that fit with a low cut alone; none if there are none."""
+    """A sentence on the options that fit only with a low cut; none if there are none."""
     count = sum(option.needs_low_cut for option in options)
     if not count:
         return []
@@ -41,7 +41,7 @@ def waiting(asked: Asked, options: Sequence[Option]) -> list[str]:
 
 
 def _seconds(asked: Asked, best: Predicted, cut: float) -> float | None:
-    """Of the same option; None where it does not fit any more."""
+    """Seconds of the same option with another cut; None if it does not fit."""
     option, train = best.option, best.option.config.train
     environments = option.in_pipe.environments
     same = replace(

@@ -14,7 +14,7 @@ from siafu.pricing.cost import HOUR_S
 
 
 def watt_hours(one: Predicted) -> float | None:
-    """Of all servers and Lambdas; None: not known."""
+    """Energy of all servers and Lambdas; None: not known."""
     option, lambdas = one.option, one.option.config.lambdas
     vcpus: list[tuple[cores.Cores, float]] = [
         (cores.cores_of(machine), machine.vcpu * count) for machine, count in interruptions.machines(option).items()

@@ -41,7 +41,7 @@ class Server(Protocol):
 
 
 class Lambdas:
-    """The environments of a server."""
+    """A server's environments."""
 
     def __init__(self, server: Server, kind: Environments):
         self.server, self.kind, self.timeline = server, kind, server.timeline
@@ -114,7 +114,7 @@ class Lambdas:
             self._note(name)
 
     def _note(self, name: str) -> None:
-        """Its tasks have changed, or whether it stays."""
+        """Updates a free list after an environment's tasks changed, or whether it stays."""
         load = len(self._there[name].tasks)
         if name not in self._leaving and load < self._most_held:
             self._free.put(name, load)
@@ -143,14 +143,14 @@ class Lambdas:
         self.server.tensor_done(task)
 
     def count(self) -> None:
-        """The seconds of the environments up to now."""
+        """Adds the seconds of the environments up to now."""
         now = self.timeline.now
         self.environment_s += len(self._there) * (now - self._counted_at)
         self._counted_at = now
 
 
 class _Environment:
-    """One Lambda: what it fetches, computes and sends. Other tasks travel while one is computed."""
+    """One Lambda: fetches, computes and sends. Other tasks travel while one is computed."""
 
     def __init__(self, lambdas: Lambdas, name: str):
         server, timeline, kind = lambdas.server, lambdas.timeline, lambdas.kind
@@ -176,8 +176,8 @@ class _Environment:
         self._server.io.add((), work.io / 2, lambda: self._travels(task))
 
     def _travels(self, task: TaskId) -> None:
-        """Rows come in two parts (but in no-pipe): weights are asked for with the first, and computing
-        goes on while the second comes."""
+        """Sends a task's rows in two parts (except in no-pipe). The environment asks for weights with the first, and
+        computes while the second arrives."""
         server, kind, timeline = self._server, self._lambdas.kind, self._timeline
         work, begin = server.work(task), timeline.now
         here = max(server.out.leave(work.down), self._in.leave(work.down)) + kind.latency_s
@@ -191,7 +191,8 @@ class _Environment:
         server.relay(kind, work.down, ready)
 
     def _fetches(self, task: TaskId, then: Then) -> None:
-        """Weights: a round trip, with those of the version if they are not here; none if it is known that they are."""
+        """Fetches weights: a round trip, with the weights if this version is not here; none if the environment knows
+        that it has them."""
         server, kind = self._server, self._lambdas.kind
         layer, interval = server.programs[task.lane][task.pc].layer, (task.lane, task.interval)
         version = task.epoch + (task.lane is not Lane.TRAIN)
@@ -225,8 +226,8 @@ class _Environment:
         )
 
     def _slowed(self, seconds: float, moves: Waits | None) -> Waits | None:
-        """What else a computation lasts as long as: ``lambda_funcs.cpu_share`` sleeps after it, also for what messages
-        take."""
+        """Other work that lasts as long as a computation. ``lambda_funcs.cpu_share`` sleeps after it, also for the time
+        of messages."""
         if self._awake == 1:
             return moves
 

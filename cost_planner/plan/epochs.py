@@ -1,10 +1,10 @@
 """The number of epochs that a mode needs. No model of a machine predicts it: for ``pipe`` it is given, or a finished
 run's; other modes need a multiple of it, as Dorylus reports.
 
-1. ``no-pipe`` computes what ``pipe`` does: as many.
+1. ``no-pipe`` needs as many epochs as ``pipe``: it computes the same.
 2. ``async`` reads stale rows: Dorylus (OSDI'21, section 7.3) needed 1.00, 1.09 and 1.14 times the epochs of ``pipe`` at
    s = 0 on its three graphs, 1.07, 1.57 and 1.58 times at s = 1. The means are assumed; for s > 1, that of s = 1.
-3. A finished run of a mode says its own number, and that of the others by these ratios.
+3. A finished run of a mode sets that mode's number, and by these ratios the numbers of the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def ratio(mode: str, staleness: int) -> float:
 
 @dataclass(frozen=True)
 class Epochs:
-    """``of_pipe``: what ``pipe`` needs."""
+    """Epochs that each mode needs. ``of_pipe``: those of ``pipe``."""
 
     of_pipe: float
     measured: dict[Kind, float] = field(default_factory=dict)
@@ -44,8 +44,8 @@ class Epochs:
 
 
 def of_runs(runs: Sequence[Path], target: float | None) -> Epochs:
-    """Of finished runs of this graph, to a validation score; None: the best that all of them reach. ConfigError if one
-    does not reach it, or is a baseline's."""
+    """Epochs of finished runs of this graph up to a validation score; None: the best score that all of them reach.
+    ConfigError if one does not reach it, or is a baseline's."""
     found = [trained.read(run) for run in runs]
     if target is None:
         target = trained.reached_by_all(found, "val")

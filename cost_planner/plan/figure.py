@@ -1,7 +1,7 @@
 """A plan as a figure: time and money of the options, with the Pareto front joined and numbered.
 
-A line of equal value goes through the best option: time x dollars is the same along it, so what lies below it would
-have more value. Limits that the user set are lines too.
+A line of equal value goes through the best option: time x dollars is constant along it, so a point below it would have
+more value. Limits that the user set are lines too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LETTERS = 100
 
 
 def draw(ranking: Ranking, title: str, file: Path) -> None:
-    """PNG, SVG or PDF, by the name. ConfigError if the file cannot be written."""
+    """Writes PNG, SVG or PDF, by the file's ending. ConfigError if the file cannot be written."""
     front = ranking.front
     with drawing.style():
         listed = [drawing.folded(f"{number}  {words(one)}", LETTERS) for number, one in enumerate(front, 1)]
@@ -74,7 +74,7 @@ def _options(axes: Axes, predicted: Sequence[Predicted]) -> None:
 
 
 def _near(limit: float, values: Sequence[float]) -> list[float]:
-    """The limit, unless it is so far from all of them that they would be drawn in a corner."""
+    """The limit; nothing if it is so far from all values that they would be drawn in a corner."""
     return [limit] if min(values) / 10 < limit < max(values) * 10 else []
 
 

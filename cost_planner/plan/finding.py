@@ -1,6 +1,6 @@
 """The conclusion of a plan in words: CPUs alone, Lambdas beside them, or a GPU.
 
-Two options are even where the ratio of their values is within the error of the less certain one: value goes with the
+Two options are even if the ratio of their values is within the error of the less certain one. Value goes with the
 square of time, as dollars go with time too.
 """
 
@@ -15,7 +15,7 @@ from cost_planner.plan.ranking import Predicted
 from siafu.errors import counted
 from siafu.progress import dollars, duration
 
-#: Backend -> what it is for a reader, and what to do where it is worth most.
+#: Backend -> its name for a reader, and advice if it has the highest value.
 NAMES = {
     "cpu": ("CPU servers alone", "Use CPUs only"),
     "lambda": ("CPU servers with Lambdas", "Use Lambdas"),
@@ -25,7 +25,7 @@ NAMES = {
 
 
 def finding(predicted: Sequence[Predicted]) -> list[str]:
-    """Lines; none where one backend alone was looked at. ``predicted``: best first."""
+    """Lines that compare the backends; none for a single backend. ``predicted``: best first."""
     best: dict[str, Predicted] = {}
     for one in predicted:
         best.setdefault(one.option.backend, one)
@@ -61,7 +61,7 @@ def in_short(predicted: Sequence[Predicted]) -> list[str]:
 
 
 def line_of_lambdas(found: Lambdas | None) -> list[str]:
-    """Whether Lambdas pay on one cluster, and from which width, at which price and in which runs they would."""
+    """Says whether Lambdas pay on one cluster, and from which width, at which price and in which runs they would."""
     if found is None:
         return []
     pair, option = found.asked, found.asked.beside.option
@@ -74,7 +74,7 @@ def line_of_lambdas(found: Lambdas | None) -> list[str]:
 
 
 def of_lambdas(found: Lambdas | None) -> list[str]:
-    """Details of this comparison."""
+    """Details of the comparison with Lambdas."""
     if found is None:
         return []
     pair, option = found.asked, found.asked.beside.option
@@ -96,7 +96,7 @@ def _by_width(pairs: Mapping[int, Pair]) -> list[str]:
 
 
 def widths(so: Mapping[int, bool]) -> str:
-    """Hidden widths, narrowest first, at which it is so, in words."""
+    """The hidden widths at which ``so`` is true, in words; narrowest first."""
     if len(set(so.values())) == 1:
         return f"at {'every' if all(so.values()) else 'no'} hidden width from {min(so):,} to {max(so):,}"
     groups = [[width for width, _ in group] for is_so, group in groupby(so.items(), lambda item: item[1]) if is_so]
@@ -104,7 +104,7 @@ def widths(so: Mapping[int, bool]) -> str:
 
 
 def _range(found: Sequence[int], least: int, most: int) -> str:
-    """Neighbours among the widths from ``least`` to ``most``."""
+    """Neighbouring widths in words, among those from ``least`` to ``most``."""
     first, last = found[0], found[-1]
     if last == most:
         return f"from {first:,} on"
@@ -121,7 +121,7 @@ def _by_price(pair: Pair) -> str:
 
 
 def _price(usd: float) -> str:
-    """With three digits: 0.0000133334 -> "$0.0000133"."""
+    """A price with three digits: 0.0000133334 -> "$0.0000133"."""
     return f"${usd:.{max(2, 2 - math.floor(math.log10(usd)))}f}"
 
 
@@ -153,7 +153,7 @@ def _run(length: Length) -> str:
 
 
 def _compared(best: Sequence[Predicted]) -> list[str]:
-    """The best of each backend, the first of them with the others."""
+    """Compares the first backend's best option with the others'."""
     if len(best) < 2:
         return []
     first, *others = best

@@ -22,7 +22,7 @@ from siafu.shards import Manifest, PartitionEntry
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """So many servers with so many threads: their config, their shards on paper, what they hold."""
+    """A number of servers and threads: the config, estimated shards, and memory."""
 
     config: Config
     manifest: Manifest
@@ -67,8 +67,8 @@ class Fitted:
 
 
 def _memory_gib(config: Config, largest: Manifest, threads: int) -> dict[str, float]:
-    """Of one process of each role; the manifest is of one part alone. Environments hold as many rows that never change
-    as they have room for: none are counted."""
+    """GiB of one process of each role; the manifest is of one partition. Environments keep as many constant rows as
+    fit: none are counted."""
     bare = replace(config, lambdas=replace(config.lambdas, count=1, keep_constants=False))
     processes, found = memory.processes(bare, threads), Counter[str]()
     on_card = config.servers.backend == "gpu" and card_memory.holds_rows(config, largest)

@@ -2,12 +2,12 @@
 parts.
 
 1. Edges are as gathered: an undirected one counts twice.
-2. Shards of several parts say how many edges cross, and how many distinct remote ends (ghosts) those have. In other
-   numbers of parts P the share that crosses goes with log P, and ghosts are fewer than random ends would be by the same
-   factor. MEASURED (``python -m benchmarks.acceptance.ghosts``): eleven graphs, METIS, ghosts of 2, 8 and 16 parts from
-   those of 4: half within 15%, the worst 1.7 times off.
-3. Of a graph that nobody has cut, ``cut (1 - 1/P)`` of the edges are taken to cross, and ghosts are ``SHARED`` times
-   fewer than random ends: the geometric mean of those graphs, of 1.06 to 3.1.
+2. Shards of several parts show how many edges cross, and how many distinct remote ends (ghosts) these have. For other
+   numbers of parts P, the share that crosses goes with log P, and ghosts are fewer than random ends by the same factor.
+   MEASURED (``python -m benchmarks.acceptance.ghosts``): eleven graphs, METIS, ghosts of 2, 8 and 16 parts from those
+   of 4: half within 15%, the worst 1.7 times off.
+3. For a graph that nobody has partitioned, ``cut (1 - 1/P)`` of the edges are assumed to cross, and ghosts to be
+   ``SHARED`` times fewer than random ends: the geometric mean of those graphs, of 1.06 to 3.1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CUT = 0.5
 SHARED = 1.84
 #: What else it may be: what METIS finds in a graph with communities, and hardly better than at random.
 LOW_CUT, HIGH_CUT = 0.1, 0.9
-#: Of the vertices of a graph without shards, those that train and those that validate: Reddit's, as GraphSAGE split it.
+#: Shares of training and validation vertices in a graph without shards: Reddit's, as GraphSAGE split it.
 TRAINS, VALIDATES = 0.66, 0.1
 #: A source with fewer edges than this is cut into so many parts, to see how many rows cross: seconds of METIS.
 TRIAL_PARTS, TRIAL_EDGES = 4, 5_000_000
@@ -55,7 +55,7 @@ class Graph:
     inductive: bool = False  # of a graph without shards: whether training sees training vertices alone
 
     def manifest(self, parts: int) -> Manifest:
-        """As shards of so many parts would say, all of them alike."""
+        """The manifest of ``parts`` equal shards."""
         if self.shards and self.shards.num_partitions == parts:
             return self.shards
         n, m, crossing = self.vertices // parts, self.edges // parts, self.crossing(parts)
@@ -101,7 +101,8 @@ class Graph:
         return replace(base, num_partitions=parts, partitions=(entry,) * parts, cut_edges=cut_edges)
 
     def _inductive(self) -> dict[str, Any]:
-        """Of a manifest that nobody has counted: as if training vertices lay anywhere."""
+        """Manifest entries of inductive training if nobody has counted its edges: as if training vertices lay
+        anywhere."""
         if not self.inductive:
             return {}
         among = int(TRAINS**2 * self.edges)
@@ -113,7 +114,7 @@ class Graph:
         return self.cut_source == ASSUMED
 
     def crossing(self, parts: int) -> float:
-        """The share of the edges that cross between so many parts."""
+        """The share of edges that cross between ``parts`` parts."""
         most = 1 - 1 / parts
         return min(most, self.cut * math.log(parts, self.cut_parts)) if self.cut_parts else self.cut * most
 
@@ -139,8 +140,8 @@ def of_counts(
 
 
 def of_source(config: Config, cut: float | None = None) -> Graph:
-    """The graph of ``data.source``: shards are read; a synthetic one is counted, not made; any other is prepared as
-    ``siafu train`` would, and kept for it. DatasetError as ``siafu prepare``."""
+    """The graph of ``data.source``. Shards are read; a synthetic graph is counted, not made; any other is prepared as
+    by ``siafu train``, and kept for it. DatasetError as ``siafu prepare``."""
     source, data = config.data.source, config.data
     if not is_prepared(source):
         found = resolve(source)
@@ -176,7 +177,7 @@ def _told(graph: Graph, cut: float | None) -> Graph:
 
 
 def _features(manifest: Manifest, parts: int) -> dict[str, FileEntry]:
-    """Files of features of one of so many parts."""
+    """Feature files of one of ``parts`` parts."""
     names = {name for entry in manifest.partitions for name in entry.files if name.startswith("features")}
     return {
         name: FileEntry(sum(e.files[name].bytes for e in manifest.partitions if name in e.files) // parts, "", 0)
@@ -185,12 +186,12 @@ def _features(manifest: Manifest, parts: int) -> dict[str, FileEntry]:
 
 
 def drawn(times: float, remote: float) -> float:
-    """Distinct ones of so many vertices, drawn at random so many times."""
+    """Expected number of distinct vertices in ``times`` random draws from ``remote`` vertices."""
     return remote * -math.expm1(-times / remote)
 
 
 def count(text: str, flag: str) -> int:
-    """Of "65.6M", "3.6B", "10k", "1e9" or "1_000_000"; ConfigError for anything else."""
+    """The number in "65.6M", "3.6B", "10k", "1e9" or "1_000_000"; ConfigError for anything else."""
     found = re.fullmatch(r"([0-9_]*\.?[0-9_]+(?:e[0-9]+)?)\s*([kmbgt]?)", text.strip().lower())
     try:
         value = round(float(found[1]) * SUFFIXES[found[2]]) if found else 0

@@ -43,7 +43,7 @@ class Here:
 
     @property
     def seconds(self) -> float:
-        """Of all epochs, without the start."""
+        """Seconds of all epochs, without start-up."""
         return self.simulated.first_s + (self.config.train.epochs - 1) * self.simulated.epoch_s
 
 
@@ -56,7 +56,8 @@ def local_plan(
     bandwidth: Bandwidth | None = None,
     cores: int | None = None,
 ) -> Plan:
-    """``link``: of each environment; ``bandwidth``: of the machine's memory; ``cores``: None for this machine's."""
+    """The plan of a run on this machine. ``link``: of each environment; ``bandwidth``: of the machine's memory;
+    ``cores``: None for this machine's."""
     cores = cores or allotment.cores()
     return plan_of(
         config,
@@ -82,7 +83,7 @@ def local_plan(
 def predicted(
     config: Config, manifest: Manifest, speeds: Speeds, bandwidth: Bandwidth, cores: int | None = None
 ) -> Here:
-    """Of a run on these shards, or on those that the manifest says there would be."""
+    """Predicts a run on these shards, or on the shards that the manifest describes."""
     config = config.replace({"train.intervals": intervals.of(config, manifest)})
     spec, counts = ModelSpec.of(config, manifest), Counts.of(manifest, config.data.split)
     plan = local_plan(config, spec, counts, speeds, bandwidth=bandwidth, cores=cores)
@@ -97,7 +98,7 @@ def predicted(
 
 
 def of(asked: Asked, bandwidth: Bandwidth) -> list[Here]:
-    """Every backend, number of graph servers and mode that is asked for; fastest first."""
+    """Predictions for every requested backend, number of graph servers and mode; fastest first."""
     found = []
     for parts in asked.servers or (asked.config.data.parts,):
         manifest = asked.graph.manifest(parts)

@@ -1,13 +1,13 @@
 """Time that interruptions of spot machines add to a run (``cloud.spot``). Pure.
 
-1. AWS's Spot Advisor publishes, of each type, the share of machines that were taken back in a month, as a band. A plan
+1. For each type, AWS's Spot Advisor publishes the share of machines that were taken back in a month, as a band. A plan
    takes the band's upper end (``spot_interrupted_pct`` of prices.csv) as the monthly rate of one machine, so a run's
    interruptions grow with its machines and its time. A type without a figure counts as never taken back, and a plan
    names it (``unknown``).
 2. An interruption ends the run (docs/recovery.md), and ``siafu resume`` continues from the newest checkpoint. It costs
    half the time between checkpoints, or half of the training without any; a new machine's boot; and the start of a run.
-3. All machines of the run are billed for that time: they stand and wait. Not counted: the time until somebody resumes,
-   what siafu installs on the new machine, and interruptions of the added time.
+3. All machines of the run are billed while they wait. Not counted: the time until somebody resumes, installing siafu on
+   the new machine, and interruptions of the added time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BOOT_S, BOOT_SOURCE = 25.8, "github.com/brevdev/ec2-coldboot-research, 2026-02-0
 @dataclass(frozen=True)
 class Interruptions:
     expected: float  # of all machines, in the undisturbed run
-    each_s: float  # that one costs
+    each_s: float  # that one interruption costs
 
     @property
     def seconds(self) -> float:
@@ -36,7 +36,7 @@ class Interruptions:
 
 
 def of(option: Option, training_s: float, epoch_s: float) -> Interruptions:
-    """Of a run that trains for ``training_s`` after its set-up, if nothing interrupts it."""
+    """Interruptions of a run that trains for ``training_s`` after set-up if nothing interrupts it."""
     if not option.config.cloud.spot:
         return Interruptions(0.0, 0.0)
     per_month = sum(count * (machine.spot_interrupted or 0.0) for machine, count in machines(option).items())
@@ -46,7 +46,7 @@ def of(option: Option, training_s: float, epoch_s: float) -> Interruptions:
 
 
 def unknown(option: Option) -> list[str]:
-    """Types of spot machines of which no frequency is known."""
+    """Types of spot machines whose interruption frequency is not known."""
     if not option.config.cloud.spot:
         return []
     return sorted(machine.name for machine in machines(option) if machine.spot_interrupted is None)
@@ -62,7 +62,7 @@ def machines(option: Option) -> Counter[Instance]:
 
 
 def _between_checkpoints_s(option: Option, training_s: float, epoch_s: float) -> float:
-    """A baseline has checkpoints of ``checkpoint_every`` alone."""
+    """Seconds between checkpoints; a baseline has only those of ``checkpoint_every``."""
     run = option.config.run
     found = [run.checkpoint_every * epoch_s] if run.checkpoint_every else []
     if run.checkpoint_seconds and option.backend != "vanilla":

@@ -1,13 +1,14 @@
 """Tells whether Lambdas pay on one cluster, and at which width, price or limit of cores they would.
 
-1. The cluster is that of the best option of CPUs alone. On it both backends run in pipe mode, each as is best for it.
+1. The cluster is that of the best option of CPUs alone. On it both backends run in pipe mode, each with its best
+   settings.
 2. Width: a product's arithmetic grows with the square of the hidden width, the rows that travel to Lambdas only with
    the width itself. So the wider a model is, the more Lambdas gain: on servers with F flop/s and links of B bytes/s
    from about 8 F / 6 B columns on. Both are simulated with every one of ``WIDTHS`` that the cluster holds.
-3. Price: a bill is linear in what Lambda charges.
+3. Price: a bill is linear in Lambda's prices.
 4. Length: of all simulated options, the best with Lambdas and the best of CPUs alone are compared in runs of other
    numbers of epochs, too. Their epochs are not simulated again: a run takes its setup, its first epoch, and as many
-   more as it needs. EC2 bills 60 s at least, Lambda has no minimum.
+   more as it needs. EC2 bills at least 60 s, Lambda has no minimum.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LENGTHS = (*(count * 10**power for power in range(4) for count in (1, 3)), 10_00
 
 @dataclass(frozen=True)
 class Pair:
-    """The best of CPUs alone, and with Lambdas, on the same servers."""
+    """The best options of CPUs alone and of Lambdas, on the same servers."""
 
     alone: Predicted
     beside: Predicted
@@ -51,7 +52,7 @@ class Pair:
 
     @property
     def free_usd(self) -> float:
-        """Of the bill with Lambdas: what an unused month's free tier would pay."""
+        """Dollars of the bill with Lambdas that an unused month's free tier would pay."""
         amounts, config = self.beside.cost.amounts, self.beside.option.config
         return cost.free_usd(amounts["requests"], amounts["gb_s"], config.cloud.arch, config.lambdas.region)
 
@@ -63,7 +64,7 @@ class Pair:
 
     @property
     def even_price(self) -> float | None:
-        """Factor of Lambda's prices at which both are worth the same; None: there is none."""
+        """The factor of Lambda's prices at which both have the same value; None: there is none."""
         of_lambda = self.beside.cost.parts["lambda"]
         may_cost = self.alone.seconds * self.alone.cost.usd / self.beside.seconds
         factor = (may_cost - (self.beside.cost.usd - of_lambda)) / of_lambda
@@ -72,7 +73,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Length:
-    """Of a run."""
+    """The length of a run."""
 
     epochs: int  # of pipe
     seconds: float  # of the best option with Lambdas
@@ -80,7 +81,7 @@ class Length:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Runs in which the best option with Lambdas is ahead of the best of CPUs alone."""
+    """Run lengths at which the best option with Lambdas is ahead of the best of CPUs alone."""
 
     first: Length
     last: Length | None  # None: longer runs than those of ``LENGTHS`` are not known
@@ -88,8 +89,8 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Lambdas:
-    """Beside CPUs alone on one cluster: as asked, and with hidden layers of other widths. Of all simulated options, in
-    runs of other lengths."""
+    """Lambdas beside CPUs alone on one cluster: as asked, and with hidden layers of other widths. Over all simulated
+    options, also in runs of other lengths."""
 
     asked: Pair
     by_width: Mapping[int, Pair]  # narrowest first; empty for a model without hidden layers
@@ -99,7 +100,8 @@ class Lambdas:
 
 
 def lambdas_on(asked: Asked, predicted: Sequence[Predicted]) -> Lambdas | None:
-    """None where one of the two was not asked for, or does not fit. ``predicted``: best first."""
+    """Compares Lambdas with CPUs alone. None if one of them was not asked for, or does not fit. ``predicted``: best
+    first."""
     predicted = [one for one in predicted if not one.option.needs_low_cut] or predicted
     best = next((one for one in predicted if one.option.backend == "cpu"), None)
     if best is None or "lambda" not in asked.backends:
@@ -124,8 +126,8 @@ def lambdas_on(asked: Asked, predicted: Sequence[Predicted]) -> Lambdas | None:
 
 
 def lengths(predicted: Sequence[Predicted], of_pipe: float, good: Callable[[Predicted], float]) -> list[Lengths]:
-    """Rule 4, where more of ``good`` is better: shortest first. of_pipe: epochs of ``pipe`` that ``predicted`` are
-    of."""
+    """Run lengths by rule 4, shortest first; more of ``good`` is better. of_pipe: epochs of ``pipe`` in
+    ``predicted``."""
 
     def best(backend: str, epochs: int) -> Predicted:
         found = [_lasting(one, epochs / of_pipe) for one in predicted if one.option.backend == backend]
@@ -154,12 +156,12 @@ def lengths(predicted: Sequence[Predicted], of_pipe: float, good: Callable[[Pred
 
 
 def _lasting(one: Predicted, times: float) -> Predicted:
-    """The same option with so many times its epochs."""
+    """The same option with ``times`` its epochs."""
     return replace(one, option=replace(one.option, epochs=max(1, round(times * one.option.epochs))))
 
 
 def _widths(model: Model) -> tuple[int, ...]:
-    """Those that the model's hidden layers can have, if it has any."""
+    """Widths that the model's hidden layers can have; empty without hidden layers."""
     made = named(model.name)
     heads = model.heads if "heads" in made.takes else 1
     has_hidden = model.num_hidden and "hidden" not in made.unused_settings
@@ -167,7 +169,7 @@ def _widths(model: Model) -> tuple[int, ...]:
 
 
 def _pair(asked: Asked, error: float) -> Pair | None:
-    """None where one of them does not fit."""
+    """The best options of both; None if one does not fit."""
     options = Catalogue(asked).options
     options = [one for one in options if not one.needs_low_cut] or options
     alone, beside = (_best([one for one in options if one.backend == name], error) for name in ("cpu", "lambda"))
@@ -175,7 +177,7 @@ def _pair(asked: Asked, error: float) -> Pair | None:
 
 
 def _better(found: Predicted, others: Sequence[Predicted]) -> Predicted:
-    """Of its kind."""
+    """The best of ``found`` and the others of its kind."""
     return max([found, *(one for one in others if one.option.kind == found.option.kind)], key=lambda one: one.value)
 
 
@@ -186,6 +188,6 @@ def _best(options: Sequence[Option], error: float) -> Predicted | None:
 
 
 def _spent(option: Option) -> float:
-    """Seconds times US dollars, at least."""
+    """Lower bound of seconds times US dollars."""
     seconds = option.setup_s + option.epochs * option.floor_s
     return seconds * bill(option, seconds, option.environments).usd

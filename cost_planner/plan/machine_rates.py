@@ -51,7 +51,7 @@ class Rates:
 
 
 def measured() -> Rates:
-    """Of this machine; seconds. ConfigError if the process fails."""
+    """The rates of this machine, in seconds. ConfigError if the process fails."""
     command = start.command("cost_planner.plan.machine_rates")
     try:
         done = subprocess.run(
@@ -109,7 +109,7 @@ def _copied_gb_per_s() -> float:
 
 
 def _value_ns() -> float:
-    """Half of the cache is for indices and sums."""
+    """Nanoseconds per value of a gather. Half of the cache is left for indices and sums."""
     seconds, edges, _ = _gathered(L2_BYTES // (2 * 4 * WIDTH), 1)
     return seconds / (edges * WIDTH) * 1e9
 
@@ -121,7 +121,7 @@ def _gathered_gb_per_s() -> float:
 
 
 def _gathered(num_rows: int, threads: int) -> tuple[float, int, int]:
-    """From a table of so many rows, at random: seconds, edges, and bytes of the sums."""
+    """Gathers random rows of a table: seconds, edges, and bytes of the sums."""
     sums, random = min(SUMS, num_rows), np.random.default_rng(0)
     table = Table(num_rows, WIDTH, edges=NEIGHBOURS)
     table.write(np.arange(num_rows), np.ones((num_rows, WIDTH), np.float32))
@@ -133,7 +133,7 @@ def _gathered(num_rows: int, threads: int) -> tuple[float, int, int]:
 
 
 def _fastest(work: Callable[[], object]) -> float:
-    """Seconds. Neighbours on the machine only ever make a repetition slower."""
+    """Seconds of the fastest repetition: other programs only ever slow one down."""
     found = []
     for _ in range(REPEATS):
         began = time.perf_counter()

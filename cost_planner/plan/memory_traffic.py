@@ -1,12 +1,12 @@
 """Bytes that a run's steps move between a server's processors and its memory. Pure.
 
 1. All cores of a server share its memory's bandwidth: an epoch takes at least these bytes divided by it.
-2. A gather reads an index for each edge, and a neighbour's row for each edge whose row no cache holds. Neighbours are
-   taken to lie anywhere in the table: an order with locality (``--order``) reads less.
-3. Rows are gathered in tiles of columns (``siafu.kernels.rows``), of a single cache line where only those fit. If a
-   tile of every row fits the last-level cache, no row is read twice. A smaller share of a larger table stays in it.
-4. A Scatter reads and writes the rows that it copies. A tensor task reads and writes its operands once, in an
-   environment on the same machine too.
+2. A gather reads an index for each edge, and a neighbour's row for each edge whose row is in no cache. Neighbours are
+   assumed to lie anywhere in the table: an order with locality (``--order``) reads less.
+3. Rows are gathered in tiles of columns (``siafu.kernels.rows``), down to a single cache line. If a tile of every row
+   fits the last-level cache, no row is read twice. Of a larger table, a smaller share stays in the cache.
+4. A Scatter reads and writes the rows that it copies. A tensor task reads and writes its operands once, also in an
+   environment on the same machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TILE_SHARE = 0.6
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Of one machine's memory, all cores together. The default: not known, and no limit."""
+    """The rate of one machine's memory, all cores together. By default not known, and no limit."""
 
     bytes_per_s: float = math.inf  # of rows that are read and written in order
     cache_bytes: float = math.inf  # the last-level cache
@@ -33,7 +33,7 @@ class Bandwidth:
     core_cache_bytes: float = 2**20
 
     def missed_by_core(self, table_rows: float, row_bytes: float) -> float:
-        """Of the rows that a gather reads, the share that a core's own cache does not hold."""
+        """Share of the rows that a gather reads and a core's own cache does not hold."""
         nbytes = table_rows * LINE_BYTES * math.ceil(row_bytes / LINE_BYTES)
         return max(0.0, 1 - self.core_cache_bytes / max(1.0, nbytes))
 

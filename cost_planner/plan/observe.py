@@ -1,6 +1,7 @@
 """Observes a real run on this machine: wall time of its epochs, and processor time by kind of process and thread.
 
-Read from /proc at the ends of two epochs, so that starting, loading and the first epochs are not in it. Linux alone.
+Seconds are read from /proc at the ends of two epochs, so they exclude starting, loading and the first epochs. Linux
+only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ROLES = ("graph_server", "param_server", "lambda_funcs")
 
 @dataclass(frozen=True)
 class Observed:
-    """Means over the epochs that count but for ``epoch_s``, their median."""
+    """Means over the counted epochs; ``epoch_s`` is their median."""
 
     epoch_s: float
     spread: float  # of the epochs' times: half of their interquartile range, relative
@@ -37,7 +38,7 @@ class Observed:
 
 
 def observed(source: str, settings: Mapping[str, Any], epochs: int = 13) -> Observed:
-    """Trains and watches. ConfigError where the system does not say what threads spend."""
+    """Trains and observes a run. ConfigError if the system does not report threads' processor time."""
     if not Path(f"/proc/self/task/{os.getpid()}/schedstat").is_file():
         raise ConfigError("calibration reads processor times from /proc/PID/task/*/schedstat: this system has none")
     samples: dict[int, Mapping[tuple[str, str], float]] = {}  # epochs done -> processor seconds so far
@@ -74,7 +75,7 @@ def observed(source: str, settings: Mapping[str, Any], epochs: int = 13) -> Obse
 
 
 def _sampled(members: Sequence[tuple[int, str]]) -> defaultdict[tuple[str, str], float]:
-    """Processor seconds so far of these processes."""
+    """Processor seconds of these processes so far."""
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
     for pid, role in members:
         for thread in Path(f"/proc/{pid}/task").glob("*"):
@@ -106,7 +107,7 @@ def _members() -> list[tuple[int, str]]:
 
 
 def _quietly(read: Callable[[], Any]) -> Any:
-    """None for a process that has ended meanwhile."""
+    """The value of ``read``; None if its process has ended meanwhile."""
     try:
         return read()
     except OSError:

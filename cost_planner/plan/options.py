@@ -1,14 +1,15 @@
 """The options of a plan: backend x instance type x servers x mode x Lambdas, each with a lower bound of its epoch.
 
-1. What does not fit is dropped, and counted by reason: memory of a graph server (``cost_planner.memory``, nine tenths
-   of the machine's), of its GPU (``card_memory``), of a parameter server, of an environment. Of a graph that nobody has
-   cut, an option stays if it fits with ``LOW_CUT``, and says so (``needs_low_cut``): the cut is assumed.
+1. Options that do not fit are dropped, and counted by reason: memory of a graph server (``cost_planner.memory``, nine
+   tenths of the machine's), of its GPU (``card_memory``), of a parameter server, of an environment. For a graph that
+   nobody has partitioned the cut is assumed: an option stays if it fits with ``LOW_CUT``, and says so
+   (``needs_low_cut``).
 2. A server has as many intervals as ``cost_planner.plan.fitted`` says.
-3. Environments of a server: as many as take no longer than the slowest of the rest, half, and twice as many; within the
-   account's concurrency.
-4. There are as many parameter servers as are needed for them not to be what is slowest.
-5. Machines with one GPU are looked at with the backend gpu, those without for the others. The baseline vanilla takes
-   all GPUs of one machine, which is all that it rents.
+3. Three numbers of environments per server are tried, within the account's concurrency: as many as take no longer than
+   the slowest other resource, half, and twice as many.
+4. There are so many parameter servers that they are not the slowest resource.
+5. Machines with one GPU are tried with the backend gpu, those without a GPU with the others. The baseline vanilla takes
+   all GPUs of one machine, the only machine that it rents.
 """
 
 from __future__ import annotations
@@ -70,13 +71,13 @@ class Option:
 
     @property
     def kind(self) -> tuple[str, str, int]:
-        """A baseline's mode is its own: "", though it is run as pipe is."""
+        """Backend, mode and staleness. A baseline's mode is "", though it runs as pipe does."""
         train = self.config.train
         return (self.backend, "", 0) if self.backend == "vanilla" else (self.backend, train.mode, train.staleness)
 
     @property
     def error(self) -> float:
-        """Of times, relative, beside what calibration and cores are off by."""
+        """Relative error of times that a GPU adds to the errors of calibration and cores."""
         return CARD_ERROR if self.card else 0.0
 
     @property
@@ -96,12 +97,12 @@ class Option:
 
     @property
     def machines(self) -> int:
-        """Of graph servers; a baseline has one, however many ranks."""
+        """Number of machines with graph servers; 1 for a baseline, however many ranks."""
         return 1 if self.backend == "vanilla" else self.in_pipe.servers
 
     @property
     def environments(self) -> int:
-        """Of all servers; where the autotuner decides, those it begins with."""
+        """Environments of all servers; with the autotuner, those at the start."""
         found = self.in_pipe.environments
         each = 0 if found is None else found.count or min(self.in_pipe.intervals, found.most)
         return each * self.in_pipe.servers
@@ -112,7 +113,7 @@ class Option:
 
     @property
     def vcpus_by_type(self) -> Counter[str]:
-        """Of all its EC2 machines."""
+        """vCPUs of all its EC2 machines, by type."""
         param = prices.instance(self.config.cloud.param_instance, self.config.lambdas.region)
         found = Counter({self.machine.name: self.machines * self.machine.vcpu})
         found[param.name] += self.param_servers * param.vcpu
@@ -128,8 +129,8 @@ class Option:
 
 
 class Catalogue:
-    """All options that fit, in ``options``; ``dropped`` counts the others by reason. ConfigError for an instance
-    type that is none; PriceUnknown."""
+    """All options that fit, in ``options``; ``dropped`` counts the others by reason. ConfigError for an unknown
+    instance type; PriceUnknown."""
 
     def __init__(self, asked: Asked):
         self.asked = asked
@@ -185,7 +186,7 @@ class Catalogue:
         )
 
     def _fits_if_cut(self, servers: int, gib: float) -> str:
-        """What a user can do about memory of a graph server."""
+        """Advice to a user whose graph server has too little memory."""
         graph, less = self.asked.graph, "model.rows=bfloat16 takes less"
 
         def held(cut: float) -> float:
@@ -200,7 +201,7 @@ class Catalogue:
         return f"it fits if at most {cuts[fitting - 1]:g} of the edges cross, not {graph.cut:g} (--cut); {less}"
 
     def card_of_one(self) -> float:
-        """GiB that a single GPU with all of the graph would hold, in the baseline that takes the host for nothing."""
+        """GiB that a single GPU with the whole graph would hold, in the baseline that uses no host memory."""
         return cards.gib(card_memory.of_rank(*self._fit(1, "vanilla", 1).largest))
 
     def _machines(self) -> list[Instance]:
@@ -215,7 +216,7 @@ class Catalogue:
         return found
 
     def _of_machine(self, machine: Instance, servers: int, backend: Backend) -> Iterator[Option]:
-        """Every mode and number of environments of so many machines."""
+        """Options with ``servers`` machines of this type: every mode and number of environments."""
         asked, threads, card = self.asked, cores.threads_of(machine), cards.card_of(machine)
         fitted, low = self._fit(servers, backend, threads), self._fit_low(servers, backend, threads)
         memory_gib = _held(fitted, threads, card)
@@ -245,8 +246,8 @@ class Catalogue:
                 )
 
     def _vanilla(self, machine: Instance) -> Iterator[Option]:
-        """The baseline on all GPUs of the machine. What the host holds is let go once it is
-        on the cards, and not looked at."""
+        """The baseline on all GPUs of the machine. The host's memory is not checked: it is released once data is on the
+        cards."""
         asked, ranks, card = self.asked, cards.count_of(machine), cards.card_of(machine)
         if card is None:
             self.dropped[UNKNOWN_CARD] += 1
@@ -273,14 +274,14 @@ class Catalogue:
         yield Option(machine, config, plan, floors, epochs, setup_s, memory_gib, "vanilla", card, needs_low_cut)
 
     def _fit(self, servers: int, backend: Backend, threads: int) -> Fitted:
-        """The config of so many servers and their shards on paper."""
+        """The config of this many servers, and estimated shards."""
         key = servers, backend, threads
         if key not in self._fitted:
             self._fitted[key] = Fitted.of(self.asked, *key)
         return self._fitted[key]
 
     def _fit_low(self, servers: int, backend: Backend, threads: int) -> Fitted:
-        """As ``_fit``, with the least cut that the graph may have: what is known of it otherwise."""
+        """``_fit`` with the lowest cut that the graph may have; as ``_fit`` if its cut is known."""
         if not self.asked.graph.cut_is_assumed or self.asked.graph.cut <= LOW_CUT:
             return self._fit(servers, backend, threads)
         key = servers, backend, threads
@@ -304,7 +305,7 @@ class Catalogue:
         return None
 
     def _plan(self, machine: Instance, fitted: Fitted, threads: int, card: Card | None) -> Plan:
-        """With the rate that the machine's link has over all of the run, and enough parameter servers (rule 4)."""
+        """The plan with the link's mean rate over the whole run, and enough parameter servers (rule 4)."""
         config, manifest, calibrated = fitted.config, fitted.manifest, self.asked.speeds
         # One with room for everything, until their number and memory are chosen.
         kind = Environments(count=1, memory_mb=sys.maxsize) if config.servers.backend == "lambda" else None
@@ -328,7 +329,7 @@ class Catalogue:
         return replace(plan, link=cores.link_of(machine, nbytes, connections=connections), param_servers=count)
 
     def _environments(self, fitted: Fitted, floors: Floors, servers: int) -> Iterator[tuple[int, int]]:
-        """Memory of an environment and their number at a server: what is worth looking at."""
+        """Promising pairs of an environment's memory and their number per server."""
         asked = self.asked
         most = min(asked.concurrency // servers, floors.intervals)
         if not most:
@@ -346,25 +347,25 @@ class Catalogue:
 
 
 def _suits(machine: Instance, backend: Backend) -> bool:
-    """Rule 5."""
+    """Whether the backend runs on the machine: rule 5."""
     return bool(machine.gpu) == (backend in ("gpu", "vanilla"))
 
 
 def _held(fitted: Fitted, threads: int, card: Card | None) -> dict[str, float]:
-    """GiB of one process of each role, and on the card of a graph server."""
+    """GiB of one process of each role, and of a graph server's card."""
     if card is None:
         return fitted.memory_gib
     return fitted.memory_gib | {CARD: cards.gib(card_memory.of_graph_server(*fitted.largest, threads, card))}
 
 
 def _fits_environment(fitted: Fitted, memory_mb: int) -> bool:
-    """A share is for rows that never change, of which it keeps as many as there is room for."""
+    """Whether an environment has enough memory. A share of it is reserved for constant rows, as many as fit."""
     return fitted.memory_gib[memory.LAMBDAS] * 1024 <= (1 - KEPT_SHARE) * memory_mb
 
 
 def _setup_s(asked: Asked, plan: Plan, fitted: Fitted, machine: Instance, card: Card | None) -> float:
-    """Before the first epoch: roles start, shards come from S3, ghosts' features and layer 0's aggregate (of each lane,
-    if training is inductive), and its rows to environments, or edges to the GPU."""
+    """Seconds before the first epoch. Roles start; shards come from S3; ghosts' features and layer 0's aggregate (of
+    each lane, if training is inductive) are made. Environments get their rows, or the GPU its edges."""
     counts, speeds, width = fitted.counts, asked.speeds, fitted.manifest.num_features
     features = counts.ghosts * width * 4 / plan.link.bytes_per_s
     memory, table_rows = cores.memory_of(machine, asked.random_share), counts.vertices + counts.ghosts

@@ -1,17 +1,17 @@
 """Counts the work of link prediction (``siafu.models.link_prediction``): the pairs of a lane, and what their
 ApplyEdge does beside its products. Pure.
 
-1. Training scores its edges and, of the pool of false pairs, one in ``negatives``: each where either end lies. An
-   evaluation scores all that are held out, each at one end.
-2. A server draws an epoch's false pairs by a hash of each in the pool, numbers the rows of the other ends of those that
-   are scored, and copies each once (``graph_server.operators.pairs``).
-3. Pairs' rows are read where they lie (``siafu.kernels.pairs``): as a gather's are, for each inner product and each sum
-   of gradients. The MLP makes arrays of all pairs' values.
+1. Training scores its edges and one in ``negatives`` pairs of the pool of false pairs, each at both ends. An evaluation
+   scores all held-out pairs, each at one end.
+2. A server draws an epoch's false pairs by a hash of each pair in the pool, numbers the rows of the scored pairs' other
+   ends, and copies each once (``graph_server.operators.pairs``).
+3. Pairs' rows are read in place (``siafu.kernels.pairs``), as in a gather, for each inner product and each sum of
+   gradients. The MLP makes arrays of all pairs' values.
 4. A graph thread ranks the held-out pairs that it has scored, and the coordinator judges all of them
    (``siafu.ranking``).
 
-What is done for a pair, whatever its width, is counted in the time of an attention score (``Speeds.score_ns``): both
-are a few operations in a core's vectors.
+The work for a pair that does not depend on its width is counted in the time of an attention score
+(``Speeds.score_ns``): both are a few operations in a core's vectors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MLP_SCORES, MLP_LEARNS = 2, 4
 
 @dataclass(frozen=True)
 class Scored:
-    """Of a vertex, on average, in one lane."""
+    """Pairs of a vertex, on average, in one lane."""
 
     pool: float  # pairs that stand at it
     false: float  # of these, false ones that training draws from
@@ -52,28 +52,28 @@ class Scored:
         return cls(pool, false, pool - false + false / negatives)
 
     def rows_read(self, vertices: float, table_rows: float) -> float:
-        """Rows of other ends that the pairs of so many vertices have: each once, however many pairs it is in
-        (``Pairs._others``). Assumed: other ends lie anywhere in the table."""
+        """Distinct rows of other ends in the pairs of ``vertices`` vertices (``Pairs._others``). Assumed: other ends
+        lie anywhere in the table."""
         return -table_rows * math.expm1(-self.pairs * vertices / max(1.0, table_rows))
 
     def drawn_ns(self, score_ns: float) -> float:
-        """Of the server's threads together, for a vertex."""
+        """Nanoseconds per vertex to draw false pairs, for the server's threads together."""
         return DRAWING * self.false * score_ns
 
     def numbered_ns(self, score_ns: float) -> float:
-        """Of one graph thread, for a vertex."""
+        """Nanoseconds per vertex to number its pairs' rows, for one graph thread."""
         return NUMBERING * self.pairs * score_ns
 
     def ranked_ns(self, score_ns: float) -> float:
-        """As that, of an evaluation."""
+        """Nanoseconds per vertex to rank its pairs in an evaluation, for one graph thread."""
         return RANKING * self.pairs * score_ns
 
     def judged_ns(self, score_ns: float) -> float:
-        """Of the coordinator, for a vertex."""
+        """Nanoseconds per vertex to judge its pairs, for the coordinator."""
         return JUDGING * self.pairs * score_ns
 
     def scored_ns(self, width: int, decoder: str, learns: bool, speeds: Speeds) -> float:
-        """Of a core, for a vertex: AE but for its products."""
+        """Nanoseconds per vertex of a core: AE without its products."""
         if decoder == "dot":
             passes = SCORING * speeds.value_ns
         else:

@@ -18,7 +18,7 @@ Waits = Callable[[Then], None]
 
 
 class Timeline:
-    """Events in order of time; those of one time in the order in which they were asked for."""
+    """Events in order of time; at the same time, in the order of requests."""
 
     def __init__(self, rng: Random):
         self.rng = rng
@@ -35,7 +35,7 @@ class Timeline:
         self.at(self.now + seconds, then)
 
     def step(self) -> bool:
-        """The next event; False if there is none."""
+        """Runs the next event; False if there is none."""
         if not self._events:
             return False
         self.now, _, then = heapq.heappop(self._events)
@@ -43,13 +43,13 @@ class Timeline:
         return True
 
     def noisy(self, seconds: float, sigma: float) -> float:
-        """Log-normal with this mean; ``sigma`` of the logarithm."""
+        """A log-normal value with this mean; ``sigma``: deviation of the logarithm."""
         return seconds * self.rng.lognormvariate(-sigma * sigma / 2, sigma) if sigma else seconds
 
 
 @dataclass(frozen=True)
 class LinkRate:
-    """Of one direction."""
+    """The rate of one direction of a link."""
 
     bytes_per_s: float
 
@@ -64,7 +64,7 @@ class Link:
         self._free_at = 0.0
 
     def leave(self, nbytes: float) -> float:
-        """When so many bytes, asked for now, are through."""
+        """The time at which ``nbytes``, requested now, have left the link."""
         begin = max(self._timeline.now, self._free_at)
         self._free_at = begin + nbytes / self._rate.bytes_per_s
         self.began = begin
@@ -86,7 +86,7 @@ class Cores:
         return min(1.0, self._count / len(self._running)) if self._running else 1.0
 
     def run(self, seconds: float, then: Then) -> None:
-        """``seconds`` of a processor."""
+        """Runs for ``seconds`` of processor time."""
         self._read()
         self._number += 1
         heapq.heappush(self._running, (self._clock + seconds, self._number, then))
@@ -113,7 +113,7 @@ class Cores:
 
 @dataclass
 class _Job:
-    """Of a pool."""
+    """A task of a pool."""
 
     chunk_s: float  # of a core
     chunks: int  # that no thread has begun
@@ -127,8 +127,8 @@ class _Job:
 
 
 class Pool:
-    """Threads that take the most urgent of the tasks that wait, on cores that they share with others. A thread that
-    finds none helps with a task that others have begun, and leaves it for one that comes."""
+    """Threads that take the most urgent waiting task, on cores that they share with others. A thread without a task
+    helps with one that others have begun, and leaves it when a new task arrives."""
 
     def __init__(self, timeline: Timeline, threads: int, cores: Cores):
         self._timeline, self._threads, self._cores = timeline, threads, cores
@@ -140,7 +140,7 @@ class Pool:
 
     @property
     def num_tasks(self) -> int:
-        """That run or wait."""
+        """Number of tasks that run or wait."""
         return self.working + len(self._waiting)
 
     def add(
@@ -152,9 +152,9 @@ class Pool:
         meanwhile: Waits | None = None,
         chunks: int = 1,
     ) -> None:
-        """``seconds`` of a core. What takes none is not waited for. ``waits``: what the thread does not leave before it
-        is over, and that takes no core: it is called with what follows. ``meanwhile``: such a thing that begins with
-        the core's work, not after it. ``chunks``: that threads may compute at a time."""
+        """Adds a task of ``seconds`` of a core; one without any is done at once. ``waits``: work without a core that
+        the thread waits for at the end; it is called with what follows. ``meanwhile``: the same, but it begins with the
+        core's work. ``chunks``: pieces that several threads may compute at a time."""
         if not seconds and waits is None and meanwhile is None:
             return then()
         self._number += 1
@@ -206,7 +206,7 @@ class Pool:
 
 
 class Last:
-    """Something that happens when the last of several things has."""
+    """Runs its action when the last of several events has happened."""
 
     def __init__(self, count: int, then: Then):
         self._left, self._then = count, then

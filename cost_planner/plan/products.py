@@ -1,9 +1,9 @@
 """Counts the products in a model's tensor steps: each step runs once on one row and once on two, with products that
 are counted instead of computed. Pure.
 
-So a step has what its model really computes: a backward step has the gradients of its weights and of the rows that
-somebody wants, and its forward again only where the model does not keep what it needs. Products of weights alone do not
-grow with the rows, and are not counted.
+So a step counts what its model really computes: a backward step has the gradients of its weights and of the needed
+rows, and its forward again only if the model does not keep what it needs. Products of weights alone do not grow with
+the rows, and are not counted.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ LANES = 16
 
 @dataclass(frozen=True)
 class Products:
-    """Of a step, for each row (a vertex)."""
+    """Products of a step, for each row (a vertex)."""
 
     flops: int = 0  # additions and multiplications; results are computed in whole vectors
     columns: int = 0  # of the rows that go into products and come out
-    made: int = 0  # of those that come out
+    made: int = 0  # of the rows that come out
     calls: int = 0  # products, however many rows
 
 
 class _Counting:
-    """``siafu.ops``; products are counted, and give zeros."""
+    """Stands in for ``siafu.ops``: counts products, and returns zeros."""
 
     def __init__(self) -> None:
         self.flops = self.columns = self.made = self.calls = 0
@@ -59,12 +59,12 @@ class _Counting:
 
 
 def _in_lanes(columns: int) -> int:
-    """Of a result, as they are computed (``siafu.kernels.dense``)."""
+    """Columns of a result as computed, in whole vectors (``siafu.kernels.dense``)."""
     return LANES * -(-columns // LANES)
 
 
 def products_of(model: Model, lane: Lane) -> tuple[Products, ...]:
-    """By step of the lane's program; nothing for what is no tensor step."""
+    """Products by step of the lane's program; none for a step that is no tensor step."""
     return _products_of(model.spec, lane)
 
 
@@ -107,7 +107,7 @@ def _rows(slot: str, model: Model, number: int) -> Array:
 
 
 def _of_edges(model: Model, step: Step, weights: Mapping[str, Array]) -> Products:
-    """Of a step on edges, whose number a row does not tell: as if each row had one."""
+    """Products of a step on edges, as if each row had one edge: a row does not tell their number."""
     shapes = [array.shape for name, array in weights.items() if array.ndim > 1 and model.stage(name) == step.layer]
     times = 1 + 2 * step.has_gradient
     return Products(

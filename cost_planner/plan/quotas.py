@@ -35,8 +35,8 @@ CLASSES = {
 
 
 def class_of(name: str) -> str:
-    """By how a type's name begins: g6e.xlarge is a G, gr6.4xlarge too; p4d.24xlarge a P, p5en.48xlarge a P5, x2gd.large
-    another."""
+    """The class of a type, by the start of its name: g6e.xlarge is a G, gr6.4xlarge too; p4d.24xlarge a P,
+    p5en.48xlarge a P5, x2gd.large another."""
     letters, digit = re.match(r"([a-z]*)(\d?)", name).groups()  # type: ignore[union-attr]
     if letters == "p":
         return "p5" if digit == "5" else "p"
@@ -44,15 +44,15 @@ def class_of(name: str) -> str:
 
 
 def quota(name: str, *, spot: bool) -> dict[str, str]:
-    """Of a class of instance types: name and code in Service Quotas; no code for other types."""
+    """The quota of a class of instance types: name and code in Service Quotas; no code for other types."""
     types, code = CLASSES[name][spot]
     called = f"All {types} Spot Instance Requests" if spot else f"Running On-Demand {types} instances"
     return {"name": called, "code": code}
 
 
 def open_files(option: Option, alive: int) -> dict[str, int]:
-    """Of one member of each role, as counted in /proc of running ones. ``alive``: environments in the run, those that
-    still leave included."""
+    """Open files of one member of each role, as counted in /proc of running members. ``alive``: environments in the
+    run, including those about to leave."""
     servers, q = option.machines, option.param_servers
     return {
         "graph server": 36 + 2 * -(-alive // servers) + 3 * (servers - 1) + 2 * q,
@@ -62,8 +62,8 @@ def open_files(option: Option, alive: int) -> dict[str, int]:
 
 
 def needed(option: Option) -> dict[str, Any]:
-    """JSON. ``raise``: what is beyond the defaults, in words. ``vcpus_quota`` is that of graph servers, and of ranks;
-    ``vcpus_by_quota`` has parameter servers' too."""
+    """Quotas that an option needs, as JSON. ``raise``: needs above the defaults, in words. ``vcpus_quota`` is for graph
+    servers, and for ranks; ``vcpus_by_quota`` includes parameter servers."""
     config, lambdas = option.config, option.config.lambdas
     servers, param_servers = option.machines, option.param_servers
     vcpus: Counter[str] = Counter()

@@ -1,16 +1,17 @@
 """Ranks the options: compares thousands by their lower bound, and simulates the promising ones.
 
-1. Until it is simulated, an option's epoch is its floor (``cost_planner.plan.bounds``) times the median of simulated
-   ones of its kind (backend, mode, staleness) over theirs; 1 where none is yet, so that every kind gets its chance.
-2. In rounds the best of every kind, the answers to the user's limits, some of the Pareto front of time and dollars, and
-   the best by value are simulated, until they all are, or ``BUDGET`` is used up. What is shown was simulated. Options
-   that need a lower cut than the assumed one come last, and few of them are simulated: the best by value. Those with
-   more value than the best of the others are shown.
-3. Only the first epochs are: the others take what the last of them did. Evaluations that are not of every epoch are
-   none in the simulation and lengthen epochs by their share of the floor. Interruptions of spot machines
-   (``cost_planner.plan.interruptions``) are counted of simulated options alone.
-4. Error of a time: that of the calibration, of the assumed speed of cores (``cost_planner.plan.cores``) and of GPUs
-   (``cost_planner.plan.cards``), and among seeds, as independent ones add up.
+1. Until an option is simulated, its epoch is estimated as its floor (``cost_planner.plan.bounds``) times a factor: the
+   median ratio of simulated epochs to floors for its kind (backend, mode, staleness). Without a simulated one the
+   factor is 1, so that every kind gets its chance.
+2. In rounds, these options are simulated until all are, or ``BUDGET`` is used up: the best of every kind, the answers
+   to the user's limits, some of the Pareto front of time and dollars, and the best by value. Only simulated options are
+   shown. Options that need a lower cut than the assumed one come last, and only the best of them by value is simulated.
+   They are shown if they have more value than the best of the others.
+3. Only the first epochs are simulated: the others take as long as the last of them. Evaluations that are not in every
+   epoch are left out of the simulation, and lengthen epochs by their share of the floor. Interruptions of spot machines
+   (``cost_planner.plan.interruptions``) are counted for simulated options alone.
+4. The error of a time combines those of the calibration, of the assumed speed of cores (``cost_planner.plan.cores``)
+   and of GPUs (``cost_planner.plan.cards``), and the spread among seeds, as independent errors add up.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Predicted:
 
     @cached_property
     def interruptions(self) -> Interruptions:
-        """Of spot machines; none on demand."""
+        """Interruptions of spot machines; none on demand."""
         return interruptions.of(self.option, self.training_s, self.epoch_s)
 
     @cached_property
@@ -107,8 +108,8 @@ class Predicted:
 
 
 def bill(option: Option, seconds: float, environments: int) -> Cost:
-    """With all environments there from the beginning to the end, invoked anew before Lambda's limit ends them;
-    of a baseline its machine alone."""
+    """The cost if all environments run from start to end, reinvoked before Lambda's time limit. For a baseline, its
+    machine alone."""
     if option.backend == "vanilla":
         found = cost.of_baseline(option.config, seconds=seconds)
         assert found is not None, "cloud.gpu_instance says on what"
@@ -147,18 +148,18 @@ class Ranking:
 
     @property
     def error(self) -> float:
-        """Of times, relative, where no GPU is."""
+        """Relative error of times without a GPU."""
         return self._error
 
     # --- what comes of it -------------------------------------------------------------------------------------------
 
     @property
     def shown(self) -> list[Predicted]:
-        """The best ``top``, the Pareto front, and the answers: best first."""
+        """The best ``top``, the Pareto front, and the answers to limits: best first."""
         return self.rows(self.top)
 
     def rows(self, top: int) -> list[Predicted]:
-        """As ``shown``, with another ``top``."""
+        """The options of ``shown``, with another ``top``."""
         found = _different(range(len(self.predicted)), [one.option for one in self.predicted], top)
         kept = {id(one) for one in [*(self.predicted[index] for index in found), *self.front]}
         limited = self.limits.seconds < math.inf, self.limits.usd < math.inf
@@ -169,7 +170,7 @@ class Ranking:
 
     @cached_property
     def front(self) -> list[Predicted]:
-        """Nobody is both faster and cheaper; fastest first."""
+        """Options that no other beats in both time and cost; fastest first."""
         found: list[Predicted] = []
         for one in sorted(self._fitting, key=lambda one: (one.seconds, one.cost.usd)):
             if not found or one.cost.usd < found[-1].cost.usd:
@@ -178,19 +179,19 @@ class Ranking:
 
     @property
     def cheapest_within(self) -> Predicted | None:
-        """``limits.seconds``."""
+        """The cheapest option within ``limits.seconds``."""
         found = [one for one in self._fitting if one.seconds <= self.limits.seconds]
         return min(found, key=lambda one: one.cost.usd, default=None)
 
     @property
     def fastest_within(self) -> Predicted | None:
-        """``limits.usd``."""
+        """The fastest option within ``limits.usd``."""
         found = [one for one in self._fitting if one.cost.usd <= self.limits.usd]
         return min(found, key=lambda one: one.seconds, default=None)
 
     @property
     def _fitting(self) -> list[Predicted]:
-        """Those that fit with the assumed cut; all, if none does."""
+        """Options that fit with the assumed cut; all, if none does."""
         return [one for one in self.predicted if not one.option.needs_low_cut] or self.predicted
 
     # --- simulating -------------------------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ class Ranking:
                 self._found[index] = first_epochs(self.options[index], seed=0)
 
     def _wishes(self) -> Iterator[int]:
-        """Rule 2."""
+        """Options to simulate next, by rule 2."""
         seconds, usd = self._estimated()
         if_low = np.flatnonzero(~self._fits)
         if len(if_low):
@@ -232,7 +233,7 @@ class Ranking:
             yield low
 
     def _estimated(self) -> tuple[Array, Array]:
-        """Seconds and US dollars of every option."""
+        """Estimated seconds and US dollars of every option."""
         ratios: dict[tuple[str, str, int], list[float]] = {}
         for index, found in self._found.items():
             ratios.setdefault(self._kinds[index], []).append(found.epoch_s / float(self._floor_s[index]))
@@ -244,7 +245,7 @@ class Ranking:
         return seconds, np.maximum(seconds, cost.EC2_MINIMUM_S) * self._usd_per_s
 
     def _spread(self, index: int) -> float:
-        """Half the range of epochs among seeds, relative to the middle."""
+        """Half the range of epoch times over seeds, relative to the median."""
         found = [
             self._found[index].epoch_s,
             *(first_epochs(self.options[index], seed).epoch_s for seed in range(1, SEEDS)),
@@ -253,12 +254,12 @@ class Ranking:
 
 
 def first_epochs(option: Option, seed: int) -> Simulated:
-    """Rule 3."""
+    """Simulates the first epochs of an option: rule 3."""
     return simulated_epochs(option.plan, option.floors, seed)
 
 
 def simulated_epochs(plan: Plan, floors: Floors, seed: int) -> Simulated:
-    """Rule 3, of any run; ``floors``: its own."""
+    """Simulates the first epochs of any run: rule 3. ``floors``: its own."""
     share, mode = 1.0, plan.mode
     if plan.eval_every > 1:
         plan = replace(plan, eval_every=0)
@@ -268,13 +269,13 @@ def simulated_epochs(plan: Plan, floors: Floors, seed: int) -> Simulated:
 
 
 def floors_of(plan: Plan) -> Floors:
-    """With its environments, if it has any; where the autotuner decides, as many as find a task."""
+    """Bounds of a run with its environments, if it has any; with the autotuner, as many as find a task."""
     floors, kind = Floors.of(plan), plan.environments
     return floors.with_environments(kind.count or min(plan.intervals, kind.most), kind.core) if kind else floors
 
 
 def _different(order: Iterable[int], options: Sequence[Option], most: int) -> list[int]:
-    """So many of them, each the first of its kind on its type of machine."""
+    """The first ``most`` options that are each the first of their kind on their type of machine."""
     first: dict[tuple[object, ...], int] = {}
     for index in order:
         first.setdefault((options[index].kind, options[index].machine.name), index)
@@ -282,14 +283,14 @@ def _different(order: Iterable[int], options: Sequence[Option], most: int) -> li
 
 
 def front_of(seconds: Array, usd: Array) -> list[int]:
-    """Options that nobody beats in both; fastest first."""
+    """Options that no other beats in both; fastest first."""
     order = np.lexsort((usd, seconds))
     cheaper = usd[order] < np.minimum.accumulate(np.concatenate([[np.inf], usd[order][:-1]]))
     return [int(index) for index in order[cheaper]]
 
 
 def thinned(front: Sequence[int], seconds: Array, most: int) -> list[int]:
-    """So many of them, both ends among them, as far apart as may be in the logarithm of time."""
+    """At most ``most`` options of the front, both ends included, evenly spaced in the logarithm of time."""
     if len(front) <= most:
         return list(front)
     where = np.log(seconds[list(front)])
@@ -297,7 +298,7 @@ def thinned(front: Sequence[int], seconds: Array, most: int) -> list[int]:
 
 
 def _rates(options: Sequence[Option]) -> list[float]:
-    """US dollars of a second, of a run of an hour: the modes of a plan cost the same."""
+    """US dollars per second of a one-hour run: the modes of a plan cost the same."""
     found: dict[int, float] = {}
     for option in options:
         if id(option.in_pipe) not in found:

@@ -25,7 +25,7 @@ ROLES = {
 
 
 def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, Any]:
-    """Everything about an option. ``environments`` are each server's; ``settings`` are those that make a run of it."""
+    """Everything about an option. ``environments``: of each server; ``settings``: those that make a run of it."""
     option = one.option
     config, floors = option.config, option.floors.by_resource()
     backend, mode, staleness = option.kind
@@ -79,7 +79,7 @@ def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, 
 
 
 def interruptions_json(one: Predicted) -> dict[str, Any] | None:
-    """Of spot machines; None on demand. ``unknown``: types that are not counted."""
+    """Interruptions of spot machines; None on demand. ``unknown``: types without a known frequency."""
     if not one.option.config.cloud.spot:
         return None
     found = one.interruptions
@@ -92,7 +92,7 @@ def interruptions_json(one: Predicted) -> dict[str, Any] | None:
 
 
 def lambdas_json(found: Lambdas | None) -> dict[str, Any] | None:
-    """Beside CPUs alone on one cluster."""
+    """The comparison of Lambdas with CPUs alone, on one cluster."""
     if found is None:
         return None
     pair, option = found.asked, found.asked.beside.option
@@ -117,18 +117,18 @@ def lambdas_json(found: Lambdas | None) -> dict[str, Any] | None:
 
 
 def _lengths_json(found: Sequence[Lengths]) -> list[dict[str, Any]]:
-    """``to`` is None where no end is known."""
+    """Run lengths; ``to`` is None if no end is known."""
     return [{"from": vars(one.first), "to": None if one.last is None else vars(one.last)} for one in found]
 
 
 def settings_of(config: Config) -> dict[str, Any]:
-    """What differs from the defaults, but for what a command of its own says."""
+    """Settings that differ from the defaults."""
     usual = Config().flat()
     return {key: value for key, value in config.flat().items() if value != usual[key]}
 
 
 def command(option: Option) -> str:
-    """Trains it, on a deployment of the same settings."""
+    """The command that trains the option, on a deployment with the same settings."""
     config = option.config
     settings = {
         key: value for key, value in settings_of(config).items() if key not in ("data.source", "run.on", "lambda.on")
@@ -147,7 +147,7 @@ def _text(value: Any) -> str:
 
 
 def here_json(found: Sequence[Here]) -> list[dict[str, Any]]:
-    """Runs on this machine, fastest first."""
+    """Predicted runs on this machine, fastest first."""
     return [
         {
             "name": name_of(one.config),

@@ -17,7 +17,7 @@ FEW_TASKS, MOST_CHUNKS = 8, 4
 
 @dataclass(frozen=True)
 class Environments:
-    """A server's Lambdas. ``count`` 0: the autotuner says how many."""
+    """A server's Lambdas. ``count`` 0: the autotuner sets their number."""
 
     count: int = 0
     most: int = 1000
@@ -37,11 +37,11 @@ class Environments:
 
 @dataclass(frozen=True)
 class StepWork:
-    """What one interval's step takes. Seconds are of a processor."""
+    """The work of one interval's step. Seconds are processor time."""
 
     seconds: float = 0.0  # of a graph thread, or of an environment's processor
     shared: bool = False  # a server's idle threads help with ``seconds``
-    cut: float = 0.0  # of a graph thread before a tensor task is sent to whoever computes it: rows of its edges
+    cut: float = 0.0  # of a graph thread before it sends a tensor task: cutting out the rows of its edges
     held: float = 0.0  # of a graph thread before that, in which it keeps the main thread (Python's lock) from running
     down: float = 0.0  # bytes to the environment
     up: float = 0.0  # bytes back
@@ -56,7 +56,7 @@ class StepWork:
     asks: bool = False  # a server asks for weights first: those of all layers, once an epoch
 
     def towards(self, other: StepWork, share: float) -> StepWork:
-        """This, but for such a share of what travels and is read from messages: that is as in ``other``."""
+        """This work, with a share of the bytes and of reading messages as in ``other``."""
         names = "seconds", "down", "main", "io", "remote_io"
         return replace(
             self, **{name: getattr(self, name) + share * (getattr(other, name) - getattr(self, name)) for name in names}
@@ -99,7 +99,7 @@ class Plan:
     resent_eval_work: Sequence[StepWork] = ()
 
     def with_environments(self, kind: Environments) -> Plan:
-        """Of a plan without any. They keep what never changes as far as they have room (``Lambda.keep_bytes``)."""
+        """Adds environments to a plan without any. They keep as many constants as fit (``Lambda.keep_bytes``)."""
         constants = [again.down - kept.down for kept, again in zip(self.work, self.resent_work, strict=True)]
         every = self.intervals * max(constants, default=0.0)  # steps read the same rows
         room = (kind.count or min(kind.most, self.intervals)) * KEPT_SHARE * (kind.memory_mb << 20)
@@ -117,24 +117,24 @@ class Plan:
 
     @property
     def threads_each(self) -> float:
-        """That compute a shared task, where there are fewer tasks of a step than threads."""
+        """Threads that compute a shared task, if a step has fewer tasks than threads."""
         return max(1.0, self.threads / self.intervals)
 
     @property
     def chunks(self) -> int:
-        """That a shared task is computed in, where threads without a task would show: where each thread has few."""
+        """Chunks of a shared task, if each thread has so few tasks that idle threads matter."""
         return 1 if self.threads_each > 1 else min(MOST_CHUNKS, max(1, FEW_TASKS * self.threads // self.intervals))
 
     @property
     def ghost_bytes(self) -> float:
-        """Between all servers, in an epoch without evaluation."""
+        """Ghost bytes between all servers, in an epoch without evaluation."""
         return sum(work.peers for work in self.work) * self.intervals * (self.servers - 1) * self.servers
 
     def thread_s(self, work: StepWork) -> float:
-        """How long a graph thread takes for a task, if it shares it with as many others as it may."""
+        """Seconds that a graph thread takes for a task, if it shares the task with as many threads as it may."""
         return work.seconds / (self.threads_each if work.shared else 1.0)
 
     def param_server_s(self, step: Step, work: StepWork) -> float:
-        """Of a parameter server, for one tensor task: a request for weights, and a gradient."""
+        """Seconds of a parameter server for one tensor task: a request for weights, and a gradient."""
         messages = (work.asks or self.environments is not None) + step.has_gradient
         return self.exchange_s * messages + work.weights * step.has_gradient * self.exchange_byte_s

@@ -43,7 +43,7 @@ REPRESENTATIVES = 4
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a simulated run took."""
+    """The result of a simulated run."""
 
     epoch_ends: tuple[float, ...]
     environment_s: float  # seconds that all environments of one server were there
@@ -52,13 +52,13 @@ class Outcome:
 
     @cached_property
     def epoch_s(self) -> float:
-        """Median, without the first two, in which environments start and asynchrony warms up."""
+        """The median epoch, without the first two: environments start and asynchrony warms up in them."""
         spans = np.diff(self.epoch_ends)
         return float(np.median(spans[1:] if len(spans) > 2 else spans)) if len(spans) else self.epoch_ends[0]
 
 
 def simulated(plan: Plan, epochs: int, rng: Random) -> Outcome:
-    """The first epochs of the run."""
+    """Simulates the first epochs of the run."""
     timeline = Timeline(rng)
     fleet = Fleet(plan, timeline, epochs)
     fleet.begin()
@@ -69,18 +69,18 @@ def simulated(plan: Plan, epochs: int, rng: Random) -> Outcome:
 
 
 class Fleet:
-    """All servers. Of the parameter servers each is asked by its share."""
+    """All servers. Each parameter server gets its share of the requests."""
 
     def __init__(self, plan: Plan, timeline: Timeline, epochs: int):
         assert len(plan.work) == len(plan.program), (len(plan.work), len(plan.program))
         self.plan, self.timeline, self.epochs = plan, timeline, epochs
         self.num_simulated = min(plan.servers, REPRESENTATIVES)
-        #: Each of the simulated ones stands for so many that one server talks with.
+        #: Number of peers of a server that each simulated server stands for.
         self.peers_each = (plan.servers - 1) / max(1, self.num_simulated - 1)
         self.evaluated = [e for e in range(epochs) if plan.eval_every and (e + 1) % plan.eval_every == 0]
         shared = Cores(timeline, plan.cores) if plan.together else None
         self.memory = Link(timeline, LinkRate(plan.memory_bytes_per_s)) if plan.together else None
-        #: Requests that nobody simulates are taken to be spread like those that are.
+        #: Requests that are not simulated are assumed to be spread like the simulated ones.
         self.asked_by = plan.servers / self.num_simulated
         self.proxy = Pool(timeline, 1, shared or Cores(timeline, 1))
         self.coordinator = Pool(timeline, 1, shared or Cores(timeline, 1))
@@ -99,7 +99,7 @@ class Fleet:
             server.open(0)
 
     def interval_done(self, task: TaskId) -> None:
-        """WU of the last step of an evaluation."""
+        """Counts an interval at the end of an epoch's WU, or of an evaluation's last step."""
         key = task.lane, task.epoch
         self._through[key] = self._through.get(key, 0) + 1
         if self._through[key] < self.num_simulated * self.plan.intervals:
@@ -122,12 +122,13 @@ class Fleet:
             server.open(version)
 
     def ask(self, task: TaskId, nbytes: float, then: Then) -> None:
-        """A server asks a parameter server for weights, or brings gradients, and is answered."""
+        """Sends a server's request for weights, or its gradients, to a parameter server. ``then`` follows the
+        answer."""
         latency_s, after = self.plan.latency_s, self.timeline.after
         after(latency_s, lambda: self.asked(task, nbytes, lambda: after(latency_s, then)))
 
     def asked(self, task: TaskId, nbytes: float, then: Then) -> None:
-        """A parameter server is, by somebody."""
+        """Handles a request at a parameter server."""
         server = self.param_servers[task.interval % len(self.param_servers)]
         seconds = self.plan.exchange_s + nbytes * self.plan.exchange_byte_s
         server.add((), seconds * self.asked_by, then)
@@ -185,7 +186,7 @@ class Server:
         self._epochs_in = 0
 
     def relay(self, kind: Environments, nbytes: float, then: Then) -> None:
-        """Through the proxy, where there is one."""
+        """Passes bytes through the proxy, if there is one."""
         self.fleet.proxy.add((), kind.relay * nbytes, then)
 
     def work(self, task: TaskId) -> StepWork:
@@ -193,14 +194,14 @@ class Server:
 
     @staticmethod
     def priority(task: TaskId) -> Priority:
-        """As ``Partition._priority``."""
+        """The priority of a task, as ``Partition._priority``."""
         evaluates = task.lane is Lane.EVAL
         return task.epoch + evaluates, int(evaluates), task.pc, task.interval
 
     # --- epochs -----------------------------------------------------------------------------------------------------
 
     def open(self, version: int) -> None:
-        """As ``Partition._open_epochs``."""
+        """Opens epochs, as ``Partition._open_epochs``."""
         plan = self.plan
         self.version = max(self.version, version)
         slowest = min(self.version, self._epochs_in) if self._rows_due else self.version
@@ -265,13 +266,14 @@ class Server:
         self.main.add((), work.held, lambda: self.pool.add(priority, seconds, told, waits, self.moves(work), chunks))
 
     def moves(self, work: StepWork) -> Waits | None:
-        """Its bytes between memory and processors, after those that were asked for before. None: they limit nothing."""
+        """The wait for a step's bytes between memory and processors, after earlier requests. None: memory is no
+        limit."""
         if not work.memory or self.plan.memory_bytes_per_s == math.inf:
             return None
         return lambda over: self.timeline.at(self.memory.leave(work.memory), over)
 
     def _computes(self, task: TaskId) -> None:
-        """A tensor task on our own threads."""
+        """Computes a tensor task on the server's own threads."""
         step, work = self.programs[task.lane][task.pc], self.work(task)
 
         def computed() -> None:
@@ -307,7 +309,7 @@ class Server:
                 self.timeline.at(self.out.began, lambda peer=peer, gone=gone: peer.arriving(task, nbytes, gone))  # type: ignore[misc]
 
     def arriving(self, task: TaskId, nbytes: float, gone: float) -> None:
-        """Rows of a peer, and of those that it stands for, whose link they have left when it is ``gone``."""
+        """Takes in the rows of a peer, and of those that it stands for; they left its link at ``gone``."""
         here = max(gone, self.into.leave(nbytes * self.fleet.peers_each)) + self.plan.latency_s
         work = self.work(task)
         each = self.fleet.peers_each
@@ -332,7 +334,7 @@ class Server:
 
 
 def _crossing(mine: range, total: int) -> Crossing:
-    """Every interval hangs on every other alike."""
+    """Edges between intervals, as if every interval had the same number to every other."""
     here = np.arange(len(mine))
     one = np.ones(len(mine), np.int64)
     targets, counts = dict.fromkeys(range(total), here), dict.fromkeys(range(total), one)

@@ -57,11 +57,11 @@ class Speeds:
     throttled: float = 1.0
 
     def of_throttled(self) -> Speeds:
-        """Where environments compute for a part of the time."""
+        """Speeds of environments that compute for only a part of the time."""
         return replace(self, **{name: getattr(self, name) / self.throttled for name in COOLED})
 
     def scaled(self, factor: float) -> Speeds:
-        """Of a core that takes ``factor`` times as long."""
+        """Speeds of a core that takes ``factor`` times as long."""
         return replace(
             self, **{one.name: getattr(self, one.name) * factor for one in fields(self) if one.name not in WALLS}
         )

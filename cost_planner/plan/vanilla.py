@@ -1,10 +1,10 @@
 """The baseline vanilla (``siafu baseline vanilla``) on one machine's GPUs, as a run for the simulator: each card is a
 server with one interval and one thread, which waits for the others wherever rows are exchanged.
 
-1. Everything lies on the cards: nothing is copied from and to the host in an epoch. Steps are those of siafu's
-   own program, with the time that a card takes (``cost_planner.plan.cards``); a backward step computes its
-   forward again, which autograd would not.
-2. Halo rows go over the machine's own links between cards, and do not hide behind sums of inner edges, which they may.
+1. Everything is on the cards: an epoch copies nothing from or to the host. Steps are those of siafu's own program, with
+   a card's times (``cost_planner.plan.cards``); a backward step computes its forward again, which autograd would not.
+2. Halo rows use the machine's own links between cards. They are not hidden behind sums of inner edges, though they may
+   be in real runs.
 3. Attention reads a row for every edge, forward and backward, as sums do (``gpu_baselines.kernels.attention``).
 4. Gradients are summed over a ring of all cards once in an epoch. There is no parameter server.
 """
@@ -32,7 +32,7 @@ LATENCY_S = 2e-5
 
 
 def plan_of(config: Config, spec: ModelSpec, counts: Counts, card: Card) -> Plan:
-    """``counts``: of one rank."""
+    """The plan of a baseline's run. ``counts``: of one rank."""
     model = models.kept(spec)
     weights = sum(array.nbytes for array in models.shapes(model.spec).values())
     rate, ranks = OF_PEAK * card.peer_bytes_per_s, counts.parts
@@ -56,14 +56,14 @@ def plan_of(config: Config, spec: ModelSpec, counts: Counts, card: Card) -> Plan
 
 
 def suits(config: Config) -> bool:
-    """Whether the baselines have layers of the model."""
+    """Whether the baselines have the model's layers."""
     return config.model.name in BASELINE_MODELS and config.model.jump == "none"
 
 
 def _work(config: Config, model: Model, counts: Counts, card: Card, lane: Lane) -> list[StepWork]:
     program, item, n = model.program(lane), np.dtype(config.model.dtype).itemsize, counts.vertices
     others, ghosts = max(1, counts.parts - 1), counts.ghosts
-    if counts.among is not None and lane is Lane.TRAIN:  # those that no edge mentions are left out (gpu_baselines.part)
+    if counts.among is not None and lane is Lane.TRAIN:  # ghosts without an edge are left out (gpu_baselines.part)
         train = model.spec.num_train / (counts.parts * counts.vertices)
         ghosts *= reach.share_of_ghosts_among(train, counts.among, counts.crossing)
     found = []

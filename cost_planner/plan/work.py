@@ -76,7 +76,7 @@ ONE_EACH = reach.Crossing(1.0, 1.0)
 
 @dataclass(frozen=True)
 class Counts:
-    """Of one partition, on average."""
+    """Counts of one partition, on average."""
 
     parts: int
     vertices: float
@@ -112,7 +112,7 @@ class Counts:
         )
 
     def filled_of(self, lane: Lane) -> float:
-        """Share of the values of a lane's aggregate of layer 0 that are stored."""
+        """Share of stored values in a lane's aggregate of layer 0."""
         return self.filled_among if self.among is not None and lane is Lane.TRAIN else self.filled
 
     def gathered(self, lane: Lane) -> float:
@@ -131,7 +131,7 @@ class Counts:
 
 
 def _share_filled(manifest: Manifest, lane: Lane) -> float:
-    """Of the values of layer 0's aggregate of a bag of words, those that are stored: all, if it is made dense."""
+    """Share of stored values in layer 0's aggregate of a bag of words: 1 if it is made dense."""
     stored = [memory.aggregate_entries(manifest, entry, lane) for entry in manifest.partitions]
     if None in stored:
         return 1.0
@@ -151,23 +151,23 @@ def work_of(
     bandwidth: Bandwidth | None = None,
     keeps: bool = True,
 ) -> list[StepWork]:
-    """By step of a lane's program, for one interval. ``card``: of each server, if its backend is gpu. ``there``: of a
-    Lambda's core, None: as a server's. ``bandwidth``: of each server's memory. ``keeps``: whether environments have
-    room for what never changes."""
+    """The work of one interval, by step of a lane's program. ``card``: of each server, if its backend is gpu.
+    ``there``: speeds of a Lambda's core, None: as a server's. ``bandwidth``: of each server's memory. ``keeps``:
+    whether environments have room for constants."""
     steps = _Steps(config, model, counts, speeds, lane, card, there or speeds, bandwidth or Bandwidth(), keeps)
     return [steps.work(step) for step in steps.program.steps]
 
 
 @dataclass(frozen=True)
 class _Shares:
-    """Of a partition's rows that a lane holds, and of its edges, those that steps of the lane compute (ADR 0038, 0039,
+    """Shares of a partition's rows that a lane holds, and of the rows and edges that its steps compute (ADR 0038, 0039,
     0043)."""
 
     counted: float  # of all rows: those with a loss, or that are judged
     held: float  # of all rows
-    train: float  # rows: with a loss; when evaluating, those that metrics read
+    train: float  # rows: with a loss; when evaluating, rows that metrics read
     judged: float  # rows: of the last stage without a loss
-    feeding: float  # rows: before the loss's gather, those that have an edge into them
+    feeding: float  # rows: before the loss's gather, rows with an edge into these
     loss: float  # rows: that a last stage is sent
     edges_of_loss: float  # edges: along which the loss's gather passes rows
     edges: float  # edges: along which others do
@@ -299,7 +299,8 @@ class _Steps:
         )
 
     def _weights_asked(self, step: Step) -> StepWork:
-        """A server's thread asks for the weights of all layers at once (ADR 0041), and is answered."""
+        """Work of asking for weights. A server's thread asks once for the weights of all layers (ADR 0041), and gets an
+        answer."""
         asks = step is self.first
         return StepWork(
             main=(1 + 2 * asks) * self.speeds.main_task_s, weights=float(self.weights[step.layer]), asks=asks
@@ -317,7 +318,7 @@ class _Steps:
         return self._rows(step) * self._nbytes(slots) / self.item
 
     def _values_s(self, step: Step, speeds: Speeds) -> float:
-        """Of a core, for the values that a step reads and makes, in products and of them."""
+        """Seconds of a core for the values that a step reads and makes, in products and beside them."""
         read, of_products = self._values(step, *self._read(step)), self.products[step].made * self._edges(step)
         made = self._values(step, *step.writes) + self._rows(step) * self.n * of_products
         if self._scores_pairs(step):
@@ -328,7 +329,7 @@ class _Steps:
         return (read * speeds.read_ns + made * speeds.element_ns) * 1e-9
 
     def _arithmetic_s(self, step: Step, speeds: Speeds) -> float:
-        """Of a core, for a step's products and the values that it reads and makes."""
+        """Seconds of a core for a step's products, and the values that it reads and makes."""
         flop_ns = speeds.flop_ns
         if not self.words.keys().isdisjoint(step.reads):  # rule 8
             factors = [slot for slot in step.reads if slot in self.words or slot in self.program.constants]
@@ -346,7 +347,7 @@ class _Steps:
         return step.kind is Kind.AE and step.operator == "pairs"
 
     def _edges(self, step: Step) -> float:
-        """That an ApplyEdge computes on, of a row; 1 for all other steps, which compute on rows."""
+        """Edges per row that an ApplyEdge computes on; 1 for all other steps, which compute on rows."""
         if step.kind not in (Kind.AE, Kind.AE_B):
             return self.degree + 1 if any(map(is_of_edges, (*step.reads, *step.writes))) else 1.0
         if step.operator != "pairs":
@@ -355,14 +356,14 @@ class _Steps:
         return self.scored.pairs
 
     def _read(self, step: Step) -> tuple[str, ...]:
-        """Slots that a step reads, and an ApplyEdge is sent."""
+        """Slots that a step reads, or that an ApplyEdge is sent."""
         if step.kind not in (Kind.AE, Kind.AE_B):
             return step.reads
         true = (TRUE,) if step.operator == "pairs" and self.lane is Lane.TRAIN else ()
         return (*step.reads, f"E{step.gathers}", *true)
 
     def _cut_s(self, step: Step) -> float:
-        """Of a graph thread, before an ApplyEdge is sent what its edges need."""
+        """Seconds of a graph thread before an ApplyEdge is sent what its edges need."""
         if step.kind not in (Kind.AE, Kind.AE_B):
             return 0.0
         speeds, width = self.speeds, self.model.width(f"E{step.gathers}")
@@ -395,7 +396,8 @@ class _Steps:
         return self.model.width(slot) * stored
 
     def _shared_bytes(self, slot: str) -> float:
-        """Of a vertex: which row each of its pairs has, and its share of those rows: a task's part has each once."""
+        """Bytes per vertex of its pairs' row numbers, and of its share of those rows: a task's part has each row
+        once."""
         assert self.scored is not None
         vertices = max(1.0, self.n / PARTS)
         rows = self.scored.rows_read(vertices, self.counts.vertices + self.counts.ghosts) / vertices
@@ -450,13 +452,14 @@ class _Steps:
         return StepWork(seconds, shared=True, held=speeds.task_s, main=speeds.main_task_s, memory=moved)
 
     def _gathered_ns(self, columns: int, speeds: Speeds) -> float:
-        """Of a value that is read from a table of so many columns."""
+        """Nanoseconds for a value read from a table of ``columns`` columns."""
         missed = self.bandwidth.missed_by_core(self.table_rows, columns * self.stored)
         return speeds.value_ns + missed * speeds.missed_ns
 
 
 def _made_beside(step: Step) -> int:
-    """Arrays of rows that a linear Gather or Scatter makes of the interval's own rows (``graph_server.operators``)."""
+    """Number of arrays that a linear Gather or Scatter makes from the interval's own rows
+    (``graph_server.operators``)."""
     if step.operator != "linear":
         return 0
     own = step.reads if step.gathers else step.writes
@@ -478,10 +481,10 @@ def plan_of(
     together: float = 0.0,
     card: Card | None = None,
 ) -> Plan:
-    """The run of a config on a graph. threads: of each server; environments: those of each server, if its backend is
-    lambda, and there: the speeds of their cores, None: a server's; bandwidth: of each machine's memory, None: it limits
-    nothing; card: that of each server, if it is gpu; together: processors of the one machine that all processes share,
-    0 where each server has its own."""
+    """The run of a config on a graph. threads: of each server. environments: those of each server, if its backend is
+    lambda; there: speeds of their cores, None: a server's. bandwidth: of each machine's memory, None: no limit. card:
+    that of each server, if it is gpu. together: processors of the one machine that all processes share, 0 if each
+    server has its own."""
     model = models.kept(spec)
     train, remote = config.train, config.servers.backend == "lambda"
     weights = float(sum(array.nbytes for array in models.shapes(model.spec).values()))
@@ -526,7 +529,7 @@ def plan_of(
 
 
 def _judge_s(model: Model, counts: Counts, speeds: Speeds) -> float:
-    """Of the coordinator, for an evaluation: nothing but where edges are predicted, whose scores it is sent."""
+    """Seconds of the coordinator for an evaluation: 0 unless edges are predicted, whose scores it receives."""
     if counts.links is None:
         return 0.0
     degree = counts.edges / max(1.0, counts.vertices)
@@ -535,8 +538,8 @@ def _judge_s(model: Model, counts: Counts, speeds: Speeds) -> float:
 
 
 def processor_s(plan: Plan) -> dict[str, float]:
-    """Processor seconds of an epoch with its share of an evaluation, by who spends them: all servers' "pool", "main"
-    and "io" threads, all environments' "lambda" (main) and "remote io" threads, and all "param" servers."""
+    """Processor seconds of an epoch with its share of an evaluation, by kind of thread: all servers' "pool", "main" and
+    "io" threads, all environments' "lambda" (main) and "remote io" threads, and all "param" servers."""
     found: defaultdict[str, float] = defaultdict(float)
     training = ((step, work, 1.0) for step, work in zip(plan.program.steps, plan.work, strict=True))
     evaluation: Iterable[tuple[Step, StepWork, float]] = ()
@@ -558,7 +561,7 @@ def processor_s(plan: Plan) -> dict[str, float]:
 
 
 def weight_bytes(model: Model) -> Counter[int]:
-    """Stage -> the bytes of its weights."""
+    """Bytes of each stage's weights."""
     nbytes = Counter[int]()
     for name, array in models.shapes(model.spec).items():
         nbytes[model.stage(name)] += array.nbytes
@@ -566,7 +569,7 @@ def weight_bytes(model: Model) -> Counter[int]:
 
 
 def constant_bytes(config: Config, model: Model, counts: Counts) -> float:
-    """Of a partition's rows that never change, and that tensor tasks of training read."""
+    """Bytes of a partition's constant rows that tensor tasks of training read."""
     program, item = model.program(Lane.TRAIN), np.dtype(config.model.dtype).itemsize
     slots = {slot for step in program.steps if step.kind in TENSOR_KINDS for slot in step.reads}
     return counts.vertices * item * sum(model.width(slot) for slot in slots & (program.constants | {"H0"}))

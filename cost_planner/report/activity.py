@@ -103,7 +103,8 @@ def bytes_by_link(found: Compared) -> tuple[Figure, str]:
 
 
 def _matrix(axes: Axes, matrix: Sequence[Sequence[int]], most: int, unit: float) -> None:
-    """A square's area is its bytes: it needs no scale of colours. unit: bytes of what the numbers count."""
+    """Draws a matrix whose squares have areas in proportion to bytes: no colour scale is needed. unit: bytes per unit
+    of the numbers shown."""
     count = len(matrix)
     for a, row in enumerate(matrix):
         for b, nbytes in enumerate(row):

@@ -25,8 +25,8 @@ def stack(
     shown: Callable[[float], str],
     looks: Mapping[str, tuple[str, str]] | None = None,
 ) -> None:
-    """A bar for each contender, of segments in that order, with its total behind it.
-    looks: segment -> colour, hatch."""
+    """Draws a bar for each contender, of segments in that order, with its total behind it. looks: segment -> colour,
+    hatch."""
     names = [name for name in order if any(one.get(name) for one in stacks.values())]
     places, ends = range(len(stacks)), [0.0] * len(stacks)
     for number, name in enumerate(names):
@@ -65,7 +65,7 @@ def stack(
 
 
 def rows(axes: Axes, names: Sequence[str]) -> None:
-    """Contenders from top to bottom; the figure grows where a name takes more lines than a bar is thick."""
+    """Lays out contenders from top to bottom. The figure grows if a name has more lines than a bar is thick."""
     labels = [folded(name, NAME_LETTERS) for name in names]
     most = max(label.count("\n") + 1 for label in labels)
     drawn = axes.figure.get_figure(root=True)

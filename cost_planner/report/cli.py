@@ -85,7 +85,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _gpu(runs: Sequence[Run]) -> str:
-    """What machines with GPUs are priced as if nobody says: as the configs do, where these agree."""
+    """The machine that prices GPUs without --as-gpu: the configs' own, if they agree."""
     named = {run.config.cloud.gpu_instance for run in runs if run.has_gpu}
     if len(named) < 2:
         return next(iter(named), "") or (GPU_STAND_IN if named else "")
@@ -93,7 +93,7 @@ def _gpu(runs: Sequence[Run]) -> str:
 
 
 def _out(asked: Path | None, runs: list[Path]) -> Path:
-    """The page's file."""
+    """The path of the page's file."""
     if asked is None:
         return runs[0] / NAME if len(runs) == 1 else Path(NAME)
     if asked.suffix == ".html" and not asked.is_dir():

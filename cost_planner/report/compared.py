@@ -15,12 +15,12 @@ from siafu.metrics import TITLES
 
 
 class Missing(Exception):
-    """No run has what a figure shows; the text says what gives it."""
+    """Raised if no run has the data of a figure; the text says how to get it."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What a report is of."""
+    """The runs that a report compares."""
 
     runs: Sequence[Run]
     judged: Found
@@ -28,7 +28,7 @@ class Compared:
 
     @cached_property
     def groups(self) -> dict[str, list[Run]]:
-        """Repetitions, by name."""
+        """Repetitions of a contender, by its name."""
         found: dict[str, list[Run]] = {}
         for run in self.runs:
             found.setdefault(run.name, []).append(run)
@@ -36,12 +36,12 @@ class Compared:
 
     @property
     def firsts(self) -> list[Run]:
-        """Of each name one run, for what is shown of a single one."""
+        """One run of each name, for figures of a single run."""
         return [group[0] for group in self.groups.values()]
 
     @cached_property
     def rows(self) -> list[Row]:
-        """What is judged of each contender, the highest value first; those that missed the target last."""
+        """The judged row of each contender, the highest value first; contenders that missed the target come last."""
         return sorted(self.judged["rows"], key=lambda row: -(row["value"] or 0.0))
 
     @cached_property
@@ -50,7 +50,8 @@ class Compared:
         return f"{TITLES.get(title, title)} ({self.judged['split']})"
 
     def look(self, name: str) -> dict[str, Any]:
-        """Of a contender's line: colour, marker and dashes differ, so that any one of them tells it."""
+        """The style of a contender's line. Colour, marker and dashes all differ, so that any one of them identifies
+        it."""
         lap, number = divmod(list(self.groups).index(name), len(SERIES))
         return {
             "color": SERIES[number],
@@ -63,7 +64,7 @@ class Compared:
         }
 
     def fill(self, name: str) -> dict[str, Any]:
-        """Of a contender's bars."""
+        """The style of a contender's bars."""
         lap, number = divmod(list(self.groups).index(name), len(SERIES))
         hatch = HATCHES[(number + lap) % len(HATCHES)]
         return {"color": SERIES[number], "hatch": hatch, "edgecolor": LIGHT["paper"], "linewidth": 0.5}

@@ -1,7 +1,7 @@
 """matplotlib figures as SVG that follows the colours of the page it stands in: light, dark, or print.
 
-Figures are drawn in the colours of the light page. Each of these is then replaced by a CSS variable, which the page (or
-the file itself, where a figure is one) sets for both. Text stays text. Equal figures give equal bytes.
+Figures are drawn in the colours of the light page. Each colour is then replaced by a CSS variable, which the page (or
+the file itself, for a single figure) sets for light and dark. Text stays text. Equal figures give equal bytes.
 """
 
 from __future__ import annotations
@@ -73,22 +73,22 @@ LEGEND_LETTERS, LINE_IN = 42, 0.16
 
 
 def style() -> Any:
-    """To draw in: ours, whatever the user's matplotlibrc says."""
+    """The context to draw in: our style, whatever the user's matplotlibrc says."""
     return rc_context({**rcParamsDefault, "backend": "agg", **_STYLE})  # type: ignore[dict-item]
 
 
 def figure(height_in: float) -> Figure:
-    """Without pyplot, which would keep it. Call it within ``style``."""
+    """An empty figure, without pyplot, which would keep it. Call it within ``style``."""
     return Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
 
 
 def folded(name: str, width: int) -> str:
-    """A long name in several lines."""
+    """A long name, folded into several lines."""
     return "\n".join(textwrap.wrap(name, width, break_on_hyphens=False)) or name
 
 
 def legend(drawn: Figure, axes: Axes) -> None:
-    """Above the figure, which grows by what it takes, of what these axes name."""
+    """Adds a legend of the axes' labels above the figure, which grows by the legend's height."""
     handles, names = axes.get_legend_handles_labels()
     labels = [folded(name, LEGEND_LETTERS) for name in names]
     columns = 3 if max(map(len, labels)) < 28 else 2
@@ -98,7 +98,7 @@ def legend(drawn: Figure, axes: Axes) -> None:
 
 
 def svg(drawn: Figure, name: str, title: str) -> str:
-    """To stand in a page, among others: its ids begin with ``name``. Call it within ``style``."""
+    """The figure as SVG for a page with others: its ids begin with ``name``. Call it within ``style``."""
     file = io.StringIO()
     drawn.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = file.getvalue()
@@ -116,13 +116,13 @@ def svg(drawn: Figure, name: str, title: str) -> str:
 
 
 def alone(text: str) -> str:
-    """The same as a file of its own, which sets the colours itself."""
+    """The SVG as a file of its own, with its own colours."""
     start = text.index(">") + 1
     return f"{text[:start]}<style>{css('svg')}</style>{text[start:]}\n"
 
 
 def css(root: str = ":root") -> str:
-    """The variables: on paper, light."""
+    """The colour variables; light on paper."""
     light = "".join(f"--{name}: {light};" for name, (light, _) in COLOURS.items())
     dark = "".join(f"--{name}: {dark};" for name, (_, dark) in COLOURS.items())
     return f"{root} {{{light}}} @media screen and (prefers-color-scheme: dark) {{{root} {{{dark}}}}}"

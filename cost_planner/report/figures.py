@@ -24,7 +24,7 @@ class Drawn:
 
 
 def draw(found: Compared) -> tuple[list[Drawn], dict[str, str]]:
-    """(figures, title -> why it is left out)."""
+    """Draws all figures: (figures, title -> the reason why it is left out)."""
     made, left_out = [], {}
     for name, (title, draw_one) in FIGURES.items():
         with drawing.style():

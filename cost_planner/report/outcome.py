@@ -18,7 +18,7 @@ from cost_planner.value import judge
 from cost_planner.value.rows import REACHED, reached
 from siafu.progress import dollars
 
-#: Part of a bill -> what it is called.
+#: Part of a bill -> its name.
 PARTS = {
     "lambda": "Lambdas",
     "graph_servers": "graph servers",
@@ -99,7 +99,7 @@ def _curves(
 
 
 def _exactly(usd: float) -> str:
-    """Of an axis, whose ticks may be close to each other."""
+    """A label of an axis whose ticks may be close to each other."""
     return f"${usd:.6g}"
 
 
@@ -156,7 +156,7 @@ def values(found: Compared) -> tuple[Figure, str]:
 
 
 def money_by_time(found: Compared) -> tuple[Figure, str]:
-    """A point for each contender, the highest value first, and a small one for each of its runs."""
+    """Draws a point for each contender, the highest value first, and a small one for each of its runs."""
     rows = reached(found.rows)
     if len(rows) < 2:
         raise Missing("it takes two contenders that have reached the target")
@@ -184,7 +184,7 @@ def money_by_time(found: Compared) -> tuple[Figure, str]:
 
 
 def scaling(found: Compared) -> tuple[Figure, str]:
-    """Runs that differ in nothing but their number of parts."""
+    """Draws runs that differ only in their number of parts."""
     lines: dict[str, dict[int, list[Run]]] = {}
     for run in found.runs:
         base = " ".join(word for word in run.name.split(" ") if not word.startswith(("parts=", "ranks=")))

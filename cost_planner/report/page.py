@@ -40,8 +40,8 @@ class Table:
 def write(
     found: Compared, made: Sequence[Drawn], left_out: Mapping[str, str], calibration: Calibration, html: Path
 ) -> list[Path]:
-    """The files: the page, Markdown of the same name, and the figures' folder.
-    ConfigError if they cannot be written."""
+    """Writes the page, Markdown of the same name, and the figures' folder, and returns their paths. ConfigError if they
+    cannot be written."""
     folder, finding = html.with_name(f"{html.stem}-figures"), found.judged["finding"]
     said = {
         "title": _title(found),
@@ -85,7 +85,7 @@ def _template(name: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Text that is nothing but text in Markdown, in a table too."""
+    """The text with Markdown's special characters escaped, those of tables too."""
     return re.sub(r"([\\`*_{}\[\]#|~])", r"\\\1", escape(text, quote=False)).replace("\n", " ")
 
 
@@ -96,7 +96,7 @@ def _title(found: Compared) -> str:
 
 
 def _facts(found: Compared) -> list[tuple[str, str]]:
-    """What was compared, and on what."""
+    """The graph, models, settings and machines that were compared."""
     configs, manifests = [run.config for run in found.runs], [run.manifest for run in found.runs]
     facts = [("graph", configs[0].data.source)]
     graph = next((one["graph"] for one in manifests if "graph" in one), None)
@@ -135,7 +135,7 @@ def _dates(manifests: Sequence[Manifest]) -> str:
 
 
 def _summary(found: Compared) -> Table:
-    """Contenders, the highest value first."""
+    """A table of the contenders, the highest value first."""
     rows = found.rows
     paid = [row["cost"]["parts"] if row["cost"] else {} for row in rows]
     named = {part for parts in COLUMNS.values() for part in parts}
@@ -166,7 +166,7 @@ def _summary(found: Compared) -> Table:
 
 
 def _test(group: Sequence[Run]) -> str:
-    """Of the best epoch by validation."""
+    """The median test score, at the best epoch by validation."""
     scores = [run.result.get("test_acc") for run in group if run.result]
     known = [score for score in scores if score is not None]
     return written(median(known) if known else None)
@@ -183,7 +183,8 @@ def _runs(found: Compared) -> Table:
 
 
 def _predicted(found: Compared, calibration: Calibration) -> Table:
-    """What ``siafu plan --check`` says of each contender: medians of its runs, and the most memory of any."""
+    """The prediction of ``siafu plan --check`` for each contender: the runs' median epoch, and the largest memory of
+    any run."""
     rows = []
     for run in found.firsts:
         try:
@@ -201,13 +202,13 @@ def _predicted(found: Compared, calibration: Calibration) -> Table:
 
 
 def _beside(one: Quantity, text: Callable[[float], str]) -> list[str]:
-    """Measured, predicted, and predicted over measured."""
+    """Measured, predicted, and their ratio, in words."""
     known = [text(value) if value is not None else "" for value in (one.measured, one.predicted)]
     return [*known, f"{one.ratio:.2f}" if one.ratio is not None else ""]
 
 
 def _ended(run: Run) -> str:
-    """How a run ended. Without a result it is under way, or it failed."""
+    """How a run ended; without a result, "not finished": it still runs, or failed."""
     epochs = counted(len(run.epochs), "epoch")
     stopped = run.result.get("stopped", "") if run.result else ""
     return f"{epochs}, {'not finished' if not stopped else 'all' if stopped == 'epochs' else f'stopped by {stopped}'}"

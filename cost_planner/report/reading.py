@@ -39,12 +39,12 @@ class Run:
 
     @property
     def has_gpu(self) -> bool:
-        """Whether it is priced as a machine with one."""
+        """Whether the run is priced as a machine with a GPU."""
         return self.is_baseline or self.config.servers.backend == "gpu"
 
     @property
     def parts(self) -> int:
-        """Graph servers, or a baseline's ranks."""
+        """Number of graph servers, or of a baseline's ranks."""
         return self.config.baseline.ranks if isinstance(self.config, BaselineConfig) else self.config.data.parts
 
     @cached_property
@@ -53,7 +53,7 @@ class Run:
 
     @cached_property
     def traces(self) -> Mapping[int, Sequence[TraceLine]]:
-        """By graph server, in order of time; empty without ``--trace``."""
+        """Trace lines by graph server, in order of time; empty without ``--trace``."""
         found = {}
         for file in sorted(Path(self.contender.where).glob("trace-*.jsonl")):
             number = file.stem.removeprefix("trace-")
@@ -63,8 +63,8 @@ class Run:
 
 
 def read(folders: Sequence[Path]) -> list[Run]:
-    """``folders``: of runs, and of trials, for all that are finished. ConfigError if one is no run directory, has a
-    file that cannot be read, was never evaluated, or is of another graph."""
+    """Reads the finished runs. ``folders``: of runs, and of trials. ConfigError if one is no run directory, has an
+    unreadable file, was never evaluated, or is of another graph."""
     folders = [run for folder in folders for run in trained.runs_in(folder)]
     if not folders:
         raise ConfigError("nothing to report: none of these runs is finished")

@@ -1,6 +1,6 @@
 """The numbers behind a report's figures, from the records of one run. Pure.
 
-What a record does not have gives nothing: runs of older versions and baselines lack some of it.
+Values that a record lacks are left out: runs of older versions and baselines lack some.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ EVALUATION = "evaluation"
 
 
 def thinned(rows: Sequence[TraceLine], most: int = MOST_BLOCKS) -> list[TraceLine]:
-    """About every k-th, and the last."""
+    """About every k-th row, and the last."""
     stride = -(-len(rows) // most) or 1
     return [*rows[::-1][::stride]][::-1]
 
 
 def by_kind(run: Run) -> dict[str, float]:
-    """Seconds of computing in an epoch, over all servers and workers, by kind of step in the order of an epoch,
-    and of the evaluations beside it."""
+    """Computing seconds of an epoch by kind of step, in the order of an epoch, and of the evaluations beside it. Sums
+    over all servers and workers."""
     if not run.epochs:
         return {}
     usage, count = run.epochs[-1].get("usage", {}), len(run.epochs)
@@ -38,8 +38,8 @@ def by_kind(run: Run) -> dict[str, float]:
 
 
 def by_phase(run: Run) -> dict[str, float]:
-    """Of a baseline: seconds of an epoch by what a rank's main thread does or waits
-    for, the mean of ranks and epochs."""
+    """Seconds of a baseline's epoch by phase of a rank's main thread, waiting included: the mean of ranks and
+    epochs."""
     told = [epoch["seconds"] for epoch in run.epochs if epoch.get("seconds")]
     found = {phase: sum(one.get(phase, 0.0) for one in told) / len(told) for phase in (told[0] if told else ())}
     return {phase: seconds for phase, seconds in found.items() if seconds > 0}
@@ -59,13 +59,13 @@ def staleness(run: Run) -> list[float]:
 
 
 def links(run: Run) -> list[list[int]]:
-    """Bytes of halo rows in an epoch from each server, a row, to each; nothing of a run with one."""
+    """Bytes of halo rows in an epoch, from each server (a row) to each; empty for a run with one server."""
     found = run.result.get("bytes_per_link", []) if run.result else []
     return found if len(found) > 1 and any(map(any, found)) else []
 
 
 def epoch_s(run: Run) -> float:
-    """The median; the first epoch, which waits for cold starts, counts only where it is alone."""
+    """The median epoch. The first, which waits for cold starts, counts only if there is no other."""
     seconds = [epoch["epoch_s"] for epoch in run.epochs]
     return float(median(seconds[1:] or seconds))
 
@@ -92,8 +92,7 @@ class Timeline:
 
 
 def timeline(run: Run) -> Timeline | None:
-    """Every task that ran while a typical epoch was under way: the one whose length is
-    the median. None without a trace."""
+    """Every task that ran during a typical epoch, the one of median length. None without a trace."""
     if not run.traces:
         return None
     middle = epoch_s(run)
@@ -123,7 +122,7 @@ def _window(lines: Sequence[TraceLine], epoch: int) -> tuple[float, float]:
 
 
 def _spans(lines: Sequence[TraceLine], epoch: int, begin: float, end: float, zero: float) -> list[Span]:
-    """Within the window."""
+    """Spans within the window."""
     found = []
     for span in task_spans.spans(lines, begin, end):
         is_eval = span.lane == Lane.EVAL.value

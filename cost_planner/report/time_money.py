@@ -13,13 +13,13 @@ from siafu.progress import duration
 
 #: Of the range of each axis, in the logarithm: room beside the outermost points.
 ROOM = 0.12
-#: Marks of the axis of times, in seconds: those that people count in.
+#: Marks of the axis of times, in seconds: usual units of time.
 TIMES_S = [unit * count for unit in (1, 60, 3600) for count in (1, 2, 5, 10, 20, 30)]
 TIMES_S += [3600 * count for count in (48, 120, 240, 480, 1200)]
 
 
 def scale(axes: Axes, seconds: Sequence[float], usd: Sequence[float], what: str) -> None:
-    """Axes that hold all of these, in seconds and US dollars. ``what``: what takes them, as the axes' labels say."""
+    """Scales axes to hold all points, in seconds and US dollars. ``what``: added to the axes' labels."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(*_range(seconds))
@@ -36,7 +36,8 @@ def scale(axes: Axes, seconds: Sequence[float], usd: Sequence[float], what: str)
 
 
 def front(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Joins the points (seconds, US dollars) that no other beats in both, fastest first. One alone is no line."""
+    """Joins the points (seconds, US dollars) that no other beats in both, fastest first. A single point gives no
+    line."""
     if len(points) < 2:
         return
     axes.plot(
@@ -50,7 +51,7 @@ def front(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
 
 
 def equal_value(axes: Axes, seconds: float, usd: float) -> None:
-    """Through this point: time x dollars is the same along the line."""
+    """Draws a line through this point on which time x dollars is constant."""
     product, ends = seconds * usd, axes.get_xlim()
     axes.plot(
         ends,

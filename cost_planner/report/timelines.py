@@ -42,7 +42,7 @@ OTHER_EPOCH = 0.4  # opacity
 
 
 def draw(shown: Mapping[str, Timeline]) -> tuple[Figure, str]:
-    """shown: contender -> its epoch. (the figure, its caption)"""
+    """Draws an epoch of each contender: (the figure, its caption). shown: contender -> its epoch."""
     panels = [
         (f"{name}, server {server}, epoch {line.epoch + 1}", line, spans)
         for name, line in list(shown.items())[:MOST_RUNS]
@@ -66,7 +66,7 @@ def draw(shown: Mapping[str, Timeline]) -> tuple[Figure, str]:
 
 
 def _server(axes: Axes, spans: Sequence[Span], intervals: Sequence[int]) -> None:
-    """A row for each interval; thin while it waits."""
+    """Draws a row for each interval; thin while it waits."""
     rows = {interval: row for row, interval in enumerate(intervals)}
     placed = [span for span in spans if span.interval in rows]
     waits = [span for span in placed if not span.kind]
@@ -82,7 +82,7 @@ def _server(axes: Axes, spans: Sequence[Span], intervals: Sequence[int]) -> None
 
 
 def _paint(axes: Axes, placed: Sequence[tuple[Span, int, float]], **look: Any) -> None:
-    """Spans in their rows, of such a height, as one path: a page of thousands of them stays small."""
+    """Draws spans in their rows as one path: a page with thousands of spans stays small."""
     if placed:
         boxes = [Path.unit_rectangle().transformed(_box(*one)) for one in placed]
         axes.add_patch(PathPatch(Path.make_compound_path(*boxes), **look))
@@ -97,7 +97,7 @@ def _all_intervals(spans: Sequence[Span]) -> list[int]:
 
 
 def _intervals(spans: Sequence[Span]) -> list[int]:
-    """As many as fit, evenly chosen."""
+    """As many intervals as fit, evenly chosen."""
     every = _all_intervals(spans)
     stride = -(-len(every) // MOST_INTERVALS) or 1
     return every[::stride]

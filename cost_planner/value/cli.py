@@ -115,7 +115,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _nothing_is_trained(args: argparse.Namespace) -> None:
-    """ConfigError for a flag that is about training."""
+    """Raises ConfigError for a flag of training."""
     flags = [name for name in run_config.SHORT if name not in NOT_FLAGS and getattr(args, name) is not None]
     flags += source_flags.given(args, without=(*run_config.SHORT, *NOT_FLAGS))
     flags += [name for name in ("set", "config", "preset", "ranks") if getattr(args, name)]
@@ -130,8 +130,8 @@ def _nothing_is_trained(args: argparse.Namespace) -> None:
 def _read(
     folders: Sequence[Path], stand_in: judge.StandIn
 ) -> tuple[list[trained.Contender], dict[str, list[str]], dict[str, str], dict[str, TunedTo]]:
-    """Runs, those that have ended of earlier calls of this verb and of others that train often; who failed, and why;
-    who was left out, and why; who was tuned."""
+    """Reads finished runs, of this verb's earlier calls and of others. Also returns contenders that failed, were left
+    out (both with reasons), or were tuned."""
     runs: list[trained.Contender] = []
     failed: dict[str, list[str]] = {}
     left_out: dict[str, str] = {}
@@ -168,8 +168,8 @@ def _tuned(held: contest.Contest, stand_in: judge.StandIn) -> dict[str, TunedTo]
 
 
 def _sizes(args: argparse.Namespace, base: Config, stand_in: judge.StandIn) -> tuning.Sizes:
-    """What --tune tries: a core for each server or rank, a GPU for each rank where its machine has any. None where the
-    user, prepared shards or a deployment say how many there are."""
+    """Sizes that --tune tries: a core for each server or rank; a GPU for each rank if the machine has any. None if the
+    user, prepared shards or a deployment fix the number."""
     said = args.parts is not None or base.data.parts != Data().parts or is_prepared(base.data.source)
     if not args.tune or said or base.run.on != "local":
         return tuning.Sizes()
@@ -217,20 +217,20 @@ def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
 def _warn_of_cores(
     args: argparse.Namespace, base: Config, stand_in: judge.StandIn, asked: Sequence[contenders.Asked]
 ) -> None:
-    """Before hours of training: the notes under the table say it too."""
+    """Warns of shared cores before hours of training; the notes under the table repeat it."""
     threads, has_servers = num_threads(base), any(one.kind in ("cpu", "lambda") for one in asked)
     if has_servers and base.run.on != "aws" and threads != stand_in.vcpus and not args.quiet:
         print(f"siafu value: {finding.other_cores(threads, stand_in.to_dict())}", file=sys.stderr)
 
 
 def _check(stand_in: judge.StandIn) -> None:
-    """PriceUnknown before anything is trained for it."""
+    """Raises PriceUnknown before anything is trained."""
     for name in filter(None, (stand_in.graph, stand_in.param, stand_in.gpu)):
         prices.instance(name)
 
 
 def _watch(args: argparse.Namespace) -> repeat.Watch:
-    """Progress of one run after the other."""
+    """Shows the progress of one run after the other."""
 
     def display(trial: repeat.Trial) -> Display:
         title = ", ".join([trial.config.data.source, trial.config.model.name, *_whose(trial)])
@@ -240,7 +240,7 @@ def _watch(args: argparse.Namespace) -> repeat.Watch:
 
 
 def _say(args: argparse.Namespace, done: repeat.Done) -> None:
-    """One line for each run that has ended."""
+    """Prints one line for each run that has ended."""
     if args.quiet:
         return
     said = done.error.splitlines()[0] if done.error else "failed"
@@ -264,7 +264,7 @@ def _show_runs(
     tuned: Mapping[str, TunedTo],
     folder: Path | None = None,
 ) -> Printed:
-    """Prints the table or its JSON, which it gives."""
+    """Prints the table or its JSON, and returns the JSON object."""
     beside = next((name for name, one in tuned.items() if one["asked"] == args.relative_to), args.relative_to)
     asked = {"target": args.target, "split": args.split, "beside": beside}
     judged = judge.judged(runs, stand_in, **asked, failed=failed, left_out=left_out)

@@ -47,7 +47,7 @@ _RANKS = re.compile(r"(ranks|baseline\.ranks)=")
 
 @dataclass(frozen=True)
 class Asked:
-    """One contender, as its user says it."""
+    """One contender, as the user names it."""
 
     kind: str  # a key of BACKENDS or of METHODS
     mode: str  # "" of a method
@@ -57,19 +57,19 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """As its user calls it: its kind, its mode and what else is its own; see ``labels``."""
+        """The contender's name, as the user writes it: kind, mode and own settings; see ``labels``."""
         staleness = [f"s={self.own.get('train.staleness', 0)}"] if self.mode == "async" else []
         return " ".join(filter(None, [self.kind, self.mode, *staleness, *self.words]))
 
     @property
     def directory(self) -> str:
-        """What begins the names of its runs' directories."""
+        """The prefix of its runs' directories."""
         return re.sub(r"[^A-Za-z0-9.=+-]+", "-", " ".join(filter(None, [self.name, self.tuned])))
 
 
 def parse(text: str) -> list[Asked]:
-    """Of "lambda async s=1, cpu, sampling fanouts=25,10": commas stand between contenders, but before a digit.
-    ConfigError for what there is not, or is there twice."""
+    """Contenders in "lambda async s=1, cpu, sampling fanouts=25,10". A comma separates contenders, except before a
+    digit. ConfigError for unknown or repeated contenders."""
     words = [part.split() for part in re.split(r",(?!\d)", text)]
     listed = [one for part in words if part for one in (map(str.split, ALL) if part == ["all"] else (part,))]
     found = [_parsed(part) for part in listed]
@@ -112,7 +112,7 @@ def _who() -> str:
 
 
 def config_of(asked: Asked, base: Config, ranks: int) -> Config:
-    """``base`` as this contender runs it; ``ranks``: of a baseline that does not say how many. ConfigError for settings
+    """``base`` as this contender runs it; ``ranks``: of a baseline that does not set them. ConfigError for settings
     that it does not have, and for a base that it cannot run (``can_run``)."""
     if asked.kind in METHODS:
         return settings.resolve(asked.kind, "", _of_baseline(asked.kind, base, ranks), asked.own, {})
@@ -124,7 +124,7 @@ def config_of(asked: Asked, base: Config, ranks: int) -> Config:
 
 
 def labels(asked: Sequence[Asked], base: Config, ranks: int) -> dict[str, str]:
-    """Directory -> name, of each. ConfigError for two of one name."""
+    """Directory -> label of each contender. ConfigError for two with the same name."""
     found: dict[str, str] = {}
     for one in asked:
         if (name := label(one, base, ranks)) in found.values():
@@ -134,7 +134,8 @@ def labels(asked: Sequence[Asked], base: Config, ranks: int) -> dict[str, str]:
 
 
 def label(asked: Asked, base: Config, ranks: int) -> str:
-    """As ``trained.name_of`` names its runs, and what else is its own: a baseline's name says its ranks."""
+    """The contender's name with its own settings, as ``trained.name_of`` names its runs: a baseline's name has its
+    ranks."""
     if asked.kind not in METHODS:
         return asked.name
     usual = first_settings(asked.kind, base.model.name).get("baseline.ranks", ranks)
@@ -144,8 +145,8 @@ def label(asked: Asked, base: Config, ranks: int) -> str:
 
 
 def can_run(asked: Asked, base: Config, ranks: int) -> None:
-    """ConfigError, saying why, where a method is not made for the model or the task of all, or has nothing to do on its
-    ranks: no mistake in its words."""
+    """Raises ConfigError, with the reason, if a method does not support the common model or task, or has nothing to do
+    on its ranks: no mistake of the contender's own words."""
     if asked.kind not in METHODS:
         return
     settings.resolve(asked.kind, "", _of_baseline(asked.kind, base, ranks), {}, {})

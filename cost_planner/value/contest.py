@@ -1,13 +1,14 @@
 """Runs the contenders: each once for each seed, on one graph, to one target.
 
 Rules, besides those of ``run_coordinator.repeat``, whose trials these are:
-1. Seed by seed, and for each seed one contender after the other: what changes on the machine meanwhile changes for all.
+1. Runs go seed by seed, and for each seed one contender after the other: a change on the machine affects all
+   contenders.
 2. A run ends when its validation score reaches ``train.target_acc``; without one, all its epochs are trained.
-3. One that fails is told in its row. What it cannot be asked for (no torch, no GPU, no such model) is tried once, what
-   diverged never again, and all else by the next call.
-4. Asked to, each is given a cluster and a learning rate of its own first (``tuning``).
-5. ``contenders.json`` in the directory says which runs are whose, ``tuned.json`` what was found for them: it can be
-   judged again, with other prices.
+3. A failed run is shown in its contender's row. What cannot run here (no torch, no GPU, no such model) is tried once,
+   what diverged is never repeated, and every other failure is retried by the next call.
+4. On request, each contender first gets a cluster and a learning rate of its own (``tuning``).
+5. ``contenders.json`` in the directory records which runs belong to which contender, ``tuned.json`` their tuned
+   settings: the runs can be judged again, with other prices.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ COMMA = ","
 
 @dataclass(frozen=True)
 class Contest:
-    """What came of it."""
+    """The results of all contenders' runs."""
 
     dir: Path
     finished: Sequence[Contender]
@@ -57,11 +58,11 @@ class Contest:
 
     @property
     def complete(self) -> bool:
-        """Whether no limit has stopped it."""
+        """Whether no limit stopped the contest."""
         return self.num_done == self.num_asked
 
     def tries(self, label: str) -> list[Contender]:
-        """The runs that a contender was tuned by, with those that failed."""
+        """The runs that tuned a contender, including failed ones."""
         found = sorted(self.dir.glob(f"{self.tuned[label].tries}*"))
         return [run for one in found for run in _as_far_as_it_came(one, label, "a try")]
 
@@ -79,8 +80,8 @@ def hold(
     on_done: Callable[[Done], None] = lambda done: None,
 ) -> Contest:
     """Trains whatever is missing; ``base.run.dir`` is the directory of all runs. ranks: of baselines; 0: as many as
-    parts. tune: how many learning rates are tried for each contender; 0: all have ``base``'s. sizes: clusters that are
-    tried too, for their value with machines at the price of ``stand_in``.
+    parts. tune: number of learning rates to try for each contender; 0: all use ``base``'s. sizes: clusters to try as
+    well, for their value with machines at the price of ``stand_in``.
 
     Raises: ConfigError or DatasetError for settings that no contender can have, and for mistakes in a contender's own.
     """
@@ -133,8 +134,8 @@ def hold(
 
 
 def names(asked: Sequence[Asked], base: Config, ranks: int, tried: Mapping[str, Sequence[int]]) -> dict[str, str]:
-    """By directory, what contenders are called before sizes of clusters are tried, which those that are tuned will be
-    named by. tried: by directory."""
+    """The contenders' names by directory, before sizes of clusters are tried: tuned contenders are named after them.
+    tried: by directory."""
     found = contenders.labels([one for one in asked if not tried[one.directory]], base, ranks)
     return {one.directory: found.get(one.directory, one.name) for one in asked}
 
@@ -142,7 +143,7 @@ def names(asked: Sequence[Asked], base: Config, ranks: int, tried: Mapping[str, 
 def _order(
     asked: Sequence[Asked], base: Config, runs: int, ranks: int, labels: Mapping[str, str], without: Container[str]
 ) -> list[Trial]:
-    """The runs to compare, by rule 1."""
+    """The runs to compare, in the order of rule 1."""
     trials = [
         repeat.seeds_of(
             contenders.config_of(one, base, ranks), runs, name=one.directory + COMMA, contender=labels[one.directory]
@@ -154,14 +155,14 @@ def _order(
 
 
 def _as_far_as_it_came(run: Path, name: str, error: str) -> list[Contender]:
-    """A run that failed, as far as it came; none where it never began."""
+    """A failed run up to its failure; empty if it never began."""
     with contextlib.suppress(ConfigError):
         return [trained.read(run, name=name, error=error)]
     return []
 
 
 def read(folder: Path) -> Contest:
-    """What an earlier call has left there. ConfigError if that is none."""
+    """Reads the results of an earlier call. ConfigError if there are none."""
     try:
         whose = json.loads((folder / WHOSE).read_text())
         tuned = json.loads((folder / TUNED).read_text()) if (folder / TUNED).is_file() else {}
@@ -183,7 +184,7 @@ def read(folder: Path) -> Contest:
 
 
 def _why_left_out(one: Asked, base: Config, ranks: int) -> str:
-    """Why a contender has no runs; "" if it has."""
+    """The reason why a contender has no runs; "" if it has."""
     if one.kind not in METHODS:
         return ""
     try:
@@ -195,8 +196,8 @@ def _why_left_out(one: Asked, base: Config, ranks: int) -> str:
 
 
 def _sign(folder: Path, labels: Mapping[str, str], own: Mapping[str, Found]) -> None:
-    """Rule 5: by what begins the names of directories. Those of earlier calls stay, but not under a name that has other
-    runs now."""
+    """Writes directories' prefixes and labels: rule 5. Entries of earlier calls stay, unless a label now belongs to
+    other runs."""
     file = folder / WHOSE
     before = json.loads(file.read_text()) if file.is_file() else {}
     before = {directory: label for directory, label in before.items() if label not in labels.values()}
@@ -208,11 +209,12 @@ def _sign(folder: Path, labels: Mapping[str, str], own: Mapping[str, Found]) -> 
 
 
 class _TimeIsUp(Exception):
-    """The limit on all runs has come while ranks were training."""
+    """Raised if the limit of all runs is reached while ranks train."""
 
 
 class _Trainer:
-    """Trains a trial, of graph servers or of a baseline. Baselines know no limits: here they are kept to the time."""
+    """Trains a trial, of graph servers or of a baseline. Baselines do not know limits: the trainer enforces the time
+    limit."""
 
     def __init__(self) -> None:
         # All mutable state:
@@ -232,7 +234,7 @@ class _Trainer:
 
 
 def _baseline(config: BaselineConfig, on_status: OnStatus) -> Run | None:
-    """None: the time was up."""
+    """Trains a baseline. None: the time was up."""
     begun, most_s = time.monotonic(), config.run.max_seconds
 
     def follow(status: Status) -> None:

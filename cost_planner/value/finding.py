@@ -3,14 +3,13 @@
 1. A claim about two contenders is the ratio of their values over the seeds that both have, with its interval
    (``cost_planner.value.pairs``). They differ where the interval does not contain 1. Too few seeds allow no claim.
    Of Lambdas beside CPU servers alone, the ratio of their times to the target stands beside it.
-2. A contender is worth most if it is told apart from every other one. Where the best of several Lambdas stands beside
+2. A contender has the highest value if it differs from every other one. If the best of several Lambdas is compared with
    the best of several CPU servers, the interval is widened for that choice.
-3. *Break-even*: the time in which a contender, priced as it is, would be worth as much as another. Lambdas cost in
-   proportion to time; so do servers, 60 s at least.
-4. *When Lambdas win*: the price below which they win in the time that they took here; none where their servers alone
-   cost too much. And the price below which they could win at best: if they did all tensor tasks without any waiting,
-   servers would have (1 - share) of their training left. That is given only for runs longer than the 60 s that EC2
-   bills at least.
+3. *Break-even*: the time in which a contender, at its own prices, would have another's value. Lambdas cost in
+   proportion to time; so do servers, but at least 60 s.
+4. *When Lambdas win*: the price below which they win in their time here; none if their servers alone cost too much. And
+   the price below which they could win at best: if they did all tensor tasks without any waiting, servers would have (1
+   - share) of their training left. The latter is given only for runs longer than the 60 s that EC2 bills at least.
 
 Pure: rows of ``cost_planner.value.judge`` in, sentences out.
 """
@@ -57,12 +56,12 @@ def of(found: OnMachines) -> Finding:
 
 
 def _chosen(some: Sequence[Reached], others: Sequence[Reached]) -> Pair | None:
-    """The best of each beside each other (rule 2); None where there is none."""
+    """Compares the best of each (rule 2); None if one of them has no runs."""
     return _compared(some[0], others[0], len(some) * len(others)) if some and others else None
 
 
 def _compared(one: Reached, other: Reached, choices: int = 1) -> Pair:
-    """Rules 1 and 3."""
+    """Compares two contenders by rules 1 and 3."""
     found = pairs.ratio(attempts(one), attempts(other), choices)
     found = found or pairs.Ratio(one["value"] / other["value"], 0)
     faster = pairs.ratio(attempts(one), attempts(other), choices, pairs.log_speed)
@@ -83,7 +82,7 @@ def _compared(one: Reached, other: Reached, choices: int = 1) -> Pair:
 
 
 def even_s(one: Reached, other: Reached) -> float:
-    """Rule 3: all of one's runs so many times as fast or as slow; infinite for what is free."""
+    """Seconds at which one has the other's value: rule 3, all its runs scaled by one factor. Infinite if it is free."""
     spent, seconds = float(other["seconds"] * other["cost"]["usd"]), float(one["seconds"])
     if not seconds * one["cost"]["usd"]:
         return float("inf")
@@ -105,7 +104,7 @@ def _usd(row: Reached, factor: float) -> float:
 
 
 def _lambdas_win(lambdas: Reached, cpu: Reached) -> LambdasWin:
-    """Rule 4."""
+    """The prices at which Lambdas would win: rule 4."""
     lambda_usd, seconds = lambdas["cost"]["parts"].get("lambda", 0.0), lambdas["seconds"]
     spent, servers = cpu["seconds"] * cpu["cost"]["usd"], lambdas["cost"]["usd"] - lambda_usd
     share, setup_s = cpu["tensor_share"], cpu["setup_s"] or 0.0
@@ -149,7 +148,7 @@ def _text(told: Figures, found: OnMachines) -> str:
 
 
 def _too_few(compared: Sequence[Pair]) -> list[str]:
-    """Rule 5 of ``cost_planner.value.pairs``, where it holds for one of them."""
+    """Says that seeds are too few for a claim: rule 5 of ``cost_planner.value.pairs``, if it applies to any."""
     seeds = [one["seeds"] for one in compared if one["certain"] is None]
     if not seeds:
         return []
@@ -162,7 +161,7 @@ def _too_few(compared: Sequence[Pair]) -> list[str]:
 
 
 def _most(best: str, others: Sequence[Pair], pair: Pair | None) -> str:
-    """Rule 2; ``pair``: what is said next, and need not be said twice."""
+    """Says which contender has the highest value: rule 2. ``pair``: the comparison that follows, not to be repeated."""
     alike = [one for one in others if one["certain"] is False]
     if alike:
         names = ", ".join(f"{one['other']} ({_ratio(one)})" for one in alike)
@@ -192,7 +191,7 @@ def _lambda_or_cpu(pair: Pair) -> str:
 
 
 def _price(win: LambdasWin) -> list[str]:
-    """Rule 4."""
+    """Says at which cost Lambdas win: rule 4."""
     here, most, spent = win["usd_here"], win["usd_at_most"], dollars(win["spent_usd"])
     if here <= 0:
         said = [f"Their price ({spent}) is not the reason: free Lambdas would not win in that time either."]
@@ -207,7 +206,7 @@ def _price(win: LambdasWin) -> list[str]:
 
 
 def _turned(pair: Pair) -> Pair:
-    """The other beside the one."""
+    """The pair the other way round."""
     return {
         **pair,
         "times": 1 / pair["times"],
@@ -222,7 +221,7 @@ def _inverse(interval: Sequence[float] | None) -> list[float] | None:
 
 
 def _ratio(pair: Pair) -> str:
-    """Rule 1: "1.32 times (95% interval 1.21 to 1.45, 5 seeds)"."""
+    """A ratio in words, by rule 1: "1.32 times (95% interval 1.21 to 1.45, 5 seeds)"."""
     if pair["interval"] is None:
         return f"{_times(pair['times'])} times"
     chosen = f", widened for the choice among {pair['choices']} pairs" * (pair["choices"] > 1)
@@ -230,7 +229,7 @@ def _ratio(pair: Pair) -> str:
 
 
 def _faster(pair: Pair) -> str:
-    """Rule 1, of times to the target: "1.15 times (1.10 to 1.20)"."""
+    """A ratio of times to the target in words, by rule 1: "1.15 times (1.10 to 1.20)"."""
     interval = pair["faster_interval"]
     return f"{_times(pair['faster'])} times" + ("" if interval is None else f" ({_between(interval)})")
 
@@ -262,7 +261,7 @@ def _but(found: OnMachines, rows: Sequence[Reached]) -> list[str]:
 
 
 def _attempts(rows: Sequence[Row]) -> list[str]:
-    """Rules 3 and 4 of ``cost_planner.value.judge``."""
+    """Says which runs missed the target or were cut short: rules 3 and 4 of ``cost_planner.value.judge``."""
     missed = [f"{row['name']} {row['missed']} of {row['runs']}" for row in rows if row["missed"]]
     cut = [f"{row['name']} {row['cut_short']} of {row['runs']}" for row in rows if row["cut_short"]]
     said = []
@@ -308,13 +307,13 @@ def _machines(found: OnMachines, rows: Sequence[Reached]) -> list[str]:
 
 
 def _param_servers(rows: Sequence[Reached]) -> str:
-    """Their machines, which dollars include, too."""
+    """Names the parameter servers' machines, which dollars include too."""
     bought = sorted({line["what"] for row in rows for line in row["cost"]["items"] if line["part"] == "param_servers"})
     return f" and of {' or '.join(bought)} for parameter servers" if bought else ""
 
 
 def other_cores(threads: int, stand_in: StoodInFor) -> str:
-    """What is said of graph servers here that do not compute on as many cores as the type has that they stand for."""
+    """Says that graph servers here use another number of cores than the instance type that they stand for."""
     return (
         f"a graph server computes on {counted(threads, 'core')} here, {stand_in['graph']} has "
         f"{stand_in['vcpus']} vCPUs: on it the times would differ, by how much is not known"
@@ -322,7 +321,7 @@ def other_cores(threads: int, stand_in: StoodInFor) -> str:
 
 
 def _clocks(rows: Sequence[Reached]) -> list[str]:
-    """Rule 1 of ``cost_planner.value.judge``, and of ``cost_planner.value.trained``."""
+    """Says what times include: rule 1 of ``cost_planner.value.judge``, and of ``cost_planner.value.trained``."""
     said = []
     if any(row["setup_s"] is None for row in rows):
         said.append("start-up is in nobody's time: not all of these runs say how long theirs took")

@@ -1,15 +1,15 @@
 """Judges finished runs: the time of each to the same score, its cost, and its value beside the others.
 
 1. *Time to the target* runs from the start of the roles, as in ``siafu plan``, to the first epoch whose evaluation
-   reaches the target on the split that is asked for: start-up, which is shown apart, and training. Where a run does not
-   say its start-up, nobody's is counted.
-2. *Money* is what was spent until then (``siafu.pricing.cost``): Lambda's requests and GB-seconds, servers by the
-   second, 60 s at least. A run on this machine is charged as if its roles had been the machines that it stands in for.
-3. Runs of one name are repetitions. Their time and money are those of all attempts divided by the successes: a run
-   that was trained to its end without the target, or failed, has spent what the next one must make up for.
+   reaches the target on the chosen split. It includes training and start-up, which is also shown apart. If one run does
+   not record its start-up, no run's start-up is counted.
+2. *Money* is the amount spent until then (``siafu.pricing.cost``): Lambda's requests and GB-seconds, servers by the
+   second, at least 60 s. A run on this machine is charged as if its roles were the machines that it stands in for.
+3. Runs of one name are repetitions. Their time and money are those of all attempts divided by the successes: a run that
+   ended without the target, or failed, has spent what the next one must make up for.
 4. A run that a limit stopped, or that is not finished, is neither a success nor a failure: it is left out, and counted.
-   One that stopped at a lower target of its own says nothing of this one, and neither would those that happened to
-   overshoot: it is refused.
+   A run that stopped at a lower target of its own is refused: it says nothing about this target, and nor would those
+   that happened to overshoot.
 
 Pure.
 """
@@ -43,7 +43,8 @@ AT_ITS_END = ("epochs", "patience")
 
 
 def add_arguments(parser: ArgumentParser, *, target: str, as_gpu: str) -> None:
-    """Flags of every verb that judges runs. ``target``: without one; ``as_gpu``: what that machine stands for."""
+    """Adds the flags of every verb that judges runs. ``target``: the default as its help says it; ``as_gpu``: what that
+    machine stands for."""
     group = parser.add_argument_group("comparing")
     group.add_argument("--target", type=float, metavar="SCORE", help=f"score to reach [{target}]")
     group.add_argument(
@@ -66,7 +67,7 @@ def add_arguments(parser: ArgumentParser, *, target: str, as_gpu: str) -> None:
 
 @dataclass(frozen=True)
 class StandIn:
-    """Which machine of EC2 a process here stands for; "": as its own config says."""
+    """The EC2 machines that processes here stand for; "": the config's own."""
 
     graph: str = ""
     param: str = ""
@@ -74,16 +75,16 @@ class StandIn:
 
     @property
     def num_gpus(self) -> int:
-        """Of ``gpu``. PriceUnknown for one that is not known."""
+        """Number of GPUs of ``gpu``. PriceUnknown for an unknown machine."""
         return int((instance(self.gpu).gpu or "0x").partition("x")[0]) if self.gpu else 0
 
     @property
     def vcpus(self) -> int:
-        """Of ``graph``; 0 where its config says which. PriceUnknown for one that is not known."""
+        """vCPUs of ``graph``; 0 if the config names the machine. PriceUnknown for an unknown machine."""
         return instance(self.graph).vcpu if self.graph else 0
 
     def to_dict(self) -> StoodInFor:
-        """As it stands beside the table."""
+        """The machines as a table's JSON shows them."""
         return {
             "graph": self.graph,
             "param": self.param,
@@ -94,7 +95,7 @@ class StandIn:
 
     @lru_cache(maxsize=256)  # noqa: B019  # asked for every evaluation of a run that is drawn
     def priced(self, config: Config) -> Config:
-        """The config of the same run on those machines; of one that ran on AWS, its own."""
+        """The config of the same run on those machines; for a run on AWS, its own."""
         if config.run.on == "aws":
             return config
         if isinstance(config, BaselineConfig):
@@ -108,7 +109,7 @@ class StandIn:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A run, and what it had spent when it reached the target, or at its end."""
+    """A run, and its cost when it reached the target, or at its end."""
 
     run: Contender
     outcome: str
@@ -134,13 +135,14 @@ def judged(
     failed: Mapping[str, Sequence[str]] | None = None,
     left_out: Mapping[str, str] | None = None,
 ) -> Judged:
-    """The table. target: None for what all were trained to, else the highest that every run reaches.
-    beside: the contender whose value is 1; "": the first that has one. failed: names, in the order of
-    rows, and why runs of each failed: those among ``contenders`` that have an error, and those that left nothing.
-    left_out: those of ``failed`` that have no run, and why.
+    """The table. target: None for the target that all were trained to, else the highest score that every run reaches.
+    beside: the contender whose value is 1; "": the first that has a value. failed: names, in the order of rows, with
+    the reasons of each one's failed runs: those among ``contenders`` with an error, and those that left nothing.
+    left_out: those of ``failed`` without any run, with the reason.
 
     ConfigError if ``beside`` is none of them, the runs have no such split, or one of them stopped at a lower target;
-    PriceUnknown for machines without a price."""
+    PriceUnknown for machines without a price.
+    """
     found = list(contenders)
     if any(one.setup_s is None for one in found):  # rule 1
         found = [replace(one, setup_s=None) for one in found]
@@ -164,7 +166,7 @@ def judged(
 
 
 def attempts(row: Row) -> list[Attempt]:
-    """Of a row of ``judged``."""
+    """The attempts in a row of ``judged``, without those cut short."""
     return [
         Attempt(one["seed"], one["outcome"] == REACHED, one["seconds"], one["usd"])
         for one in row["attempts"]
@@ -173,7 +175,7 @@ def attempts(row: Row) -> list[Attempt]:
 
 
 def _target(found: Sequence[Contender], split: str) -> float | None:
-    """What all were trained to, else what all reach; None of no run."""
+    """The common target of training, else the highest score that all runs reach; None without runs."""
     if not found:
         return None
     trained_to, least = {one.config.train.target_acc for one in found}, reached_by_all(found, split)
@@ -181,7 +183,7 @@ def _target(found: Sequence[Contender], split: str) -> float | None:
 
 
 def _judged(one: Contender, target: float | None, split: str, stand_in: StandIn) -> _Judged:
-    """Rules 1 to 4."""
+    """Judges the runs of a contender: rules 1 to 4."""
     at, outcome = (one.reaches(target, split) if target is not None else None), REACHED
     if at is None:
         if one.stopped == "target":
@@ -246,7 +248,7 @@ def _row(
 
 
 def _of_successes(counted: Sequence[_Judged], there: Sequence[_Judged]) -> OfSuccesses:
-    """What a row has of a contender that reached the target (rule 3)."""
+    """The part of a row that only a contender at the target has (rule 3)."""
     bill = _per_success([one.bill for one in counted], len(there))
     seconds = sum(one.seconds for one in counted) / len(there)
     spreads: dict[str, list[float]] = {
@@ -274,7 +276,7 @@ def _of_successes(counted: Sequence[_Judged], there: Sequence[_Judged]) -> OfSuc
 
 
 def _per_success(bills: Sequence[Cost], successes: int) -> Cost:
-    """All bills as one, divided by the successes; equal items are one."""
+    """The sum of all bills, divided by the successes; equal items are merged."""
     items: dict[tuple[str, ...], Item] = {}
     for item in (item for bill in bills for item in bill.items):
         same = (item.part, item.what, item.unit, f"{item.usd_per_unit:.17g}")
@@ -292,7 +294,7 @@ def _per_success(bills: Sequence[Cost], successes: int) -> Cost:
 
 
 def _ranks(one: Contender) -> int:
-    """Processes that share the machine of a baseline; 0 of graph servers."""
+    """The number of processes that share a baseline's machine; 0 for graph servers."""
     return one.config.baseline.ranks if isinstance(one.config, BaselineConfig) else 0
 
 
@@ -302,7 +304,7 @@ def _shares_cores(config: Config) -> bool:
 
 
 def spent(one: Contender, at: Evaluated, stand_in: StandIn) -> Cost:
-    """Until then, from the start of the roles."""
+    """The cost from the start of the roles until ``at``."""
     if one.config.servers.backend == "gpu" and one.config.run.on != "aws" and not stand_in.gpu:
         raise ConfigError(f"{one.where}: on which machine? --as-gpu INSTANCE says what a server with a GPU stands for")
     config, seconds = stand_in.priced(one.config), (one.setup_s or 0.0) + at.seconds

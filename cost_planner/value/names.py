@@ -23,8 +23,8 @@ SAME_SECTIONS = ("run.", "cloud.")
 
 
 def names_apart(configs: Sequence[Config]) -> list[str]:
-    """What each run is called: by backend and mode, and by the settings in which runs of that name differ. Of several
-    such settings, those with their defaults are not told."""
+    """A name for each run: backend and mode, and the settings in which runs of that name differ. If several settings
+    differ, those at their defaults are left out."""
     parts = {config.data.parts for config in configs if not isinstance(config, BaselineConfig)}
     apart = len(parts) > 1  # then all graph servers say how many; a baseline says its ranks always
     plain = [_plain(config, apart=apart) for config in configs]
@@ -47,13 +47,13 @@ def _said(key: str, value: str) -> str:
 
 
 def _settings(config: Config) -> dict[str, str]:
-    """By key, as text, of those that make a contender, but for its parts."""
+    """A contender's settings as text, by key, without its parts."""
     return {
         key: str(value) for key, value in config.flat().items() if key not in SAME and not key.startswith(SAME_SECTIONS)
     }
 
 
 def _plain(config: Config, *, apart: bool) -> str:
-    """A baseline's parts follow from its method and ranks."""
+    """The name without settings. A baseline's parts follow from its method and ranks."""
     says = apart and not isinstance(config, BaselineConfig)
     return name_of(config) + f" parts={config.data.parts}" * says

@@ -28,7 +28,7 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Attempt:
-    """A run that reached the target, or was trained to its end without."""
+    """A run that reached the target, or trained to its end without reaching it."""
 
     seed: int
     reached: bool
@@ -49,7 +49,7 @@ class Ratio:
 
     @property
     def certain(self) -> bool | None:
-        """Whether the two are told apart; None: nobody can say (rule 5)."""
+        """Whether the two are distinguishable; None: unknown (rule 5)."""
         if self.low is None or self.high is None:
             return None
         return self.low > 1 or self.high < 1
@@ -60,7 +60,7 @@ LogOf = Callable[[Sequence[Attempt]], float | None]
 
 
 def log_value(attempts: Sequence[Attempt]) -> float | None:
-    """Rule 1."""
+    """The logarithm of a value: rule 1."""
     successes = sum(one.reached for one in attempts)
     seconds, usd = sum(one.seconds for one in attempts), sum(one.usd for one in attempts)
     if not successes or not seconds or not usd:
@@ -69,7 +69,7 @@ def log_value(attempts: Sequence[Attempt]) -> float | None:
 
 
 def log_speed(attempts: Sequence[Attempt]) -> float | None:
-    """Rule 4."""
+    """The logarithm of a speed: rule 4."""
     successes, seconds = sum(one.reached for one in attempts), sum(one.seconds for one in attempts)
     return math.log(successes) - math.log(seconds) if successes and seconds else None
 
@@ -77,8 +77,8 @@ def log_speed(attempts: Sequence[Attempt]) -> float | None:
 def ratio(
     mine: Sequence[Attempt], others: Sequence[Attempt], choices: int = 1, log_of: LogOf = log_value
 ) -> Ratio | None:
-    """Of the seeds that both have; None where one of them has no success in these. ``choices``: among how many pairs
-    this one was chosen after the runs: the interval is widened for it (Bonferroni)."""
+    """The ratio over the seeds that both have; None if one of them has no success in these. ``choices``: number of
+    pairs from which this one was chosen after the runs: the interval is widened for it (Bonferroni)."""
     seeds = sorted({one.seed for one in mine} & {one.seed for one in others})
     whole = _log_ratio(mine, others, seeds, log_of)
     if whole is None:

@@ -43,7 +43,7 @@ class _Contender(TypedDict):
 
 
 class OfSuccesses(TypedDict):
-    """What is known of a contender that has reached the target: amounts of all its runs divided by the successes."""
+    """The figures of a contender that has reached the target: totals of all its runs, divided by the successes."""
 
     seconds: float
     setup_s: float | None
@@ -80,7 +80,7 @@ Row = Reached | Unreached
 
 
 class StoodInFor(TypedDict):
-    """Which instances of EC2 machines here stand for; "": as the config says."""
+    """The EC2 instances that machines here stand for; "": the config's own."""
 
     graph: str
     param: str
@@ -97,7 +97,7 @@ class Judged(TypedDict):
 
 
 class OnMachines(Judged):
-    """Where the runs were, too."""
+    """Judged contenders, and the machines of their runs."""
 
     stand_in: StoodInFor
     machines: list[str]
@@ -130,7 +130,7 @@ class LambdasWin(TypedDict):
 
 
 class Figures(TypedDict):
-    """What sentences are made of."""
+    """The figures that sentences are made of."""
 
     best: str | None
     best_beside_others: list[Pair]
@@ -149,7 +149,7 @@ class Found(OnMachines):
 
 
 class TunedTo(TypedDict):
-    """What a contender was tuned to, and what that took."""
+    """The tuned settings of a contender, and the cost of tuning."""
 
     asked: str  # its name before
     size: int | None  # graph servers, or ranks; None: as it was asked
@@ -160,14 +160,14 @@ class TunedTo(TypedDict):
 
 
 class OfWidth(TypedDict):
-    """With Lambdas, beside CPU servers alone."""
+    """The prediction with Lambdas beside CPU servers alone."""
 
     faster: float  # times the speed
     relative_value: float
 
 
 class PredictedWidths(TypedDict):
-    """What ``siafu plan`` predicts of hidden layers of other widths (``cost_planner.value.widths``)."""
+    """The prediction of ``siafu plan`` for other hidden widths (``cost_planner.value.widths``)."""
 
     instance: str  # of each graph server
     servers: int
@@ -176,7 +176,7 @@ class PredictedWidths(TypedDict):
 
 
 class Printed(Found):
-    """All of --json."""
+    """The whole object of --json."""
 
     predicted_widths: PredictedWidths | None
 

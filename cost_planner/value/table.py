@@ -86,7 +86,8 @@ def _title(found: Printed) -> str:
 
 
 def _cells(row: Row, columns: Sequence[Sequence[str]]) -> list[str | Text]:
-    """Under time and epochs the least and the most of the runs, under value its interval; of dollars: --json."""
+    """The cells of a row. Below time and epochs stand the runs' least and most, below the value its interval; those of
+    dollars are in --json."""
     runs = f"{row['reached']}" if row["reached"] == row["runs"] else f"{row['reached']} of {row['runs']}"
     interval = "" if row["interval"] is None else "{:.2f}–{:.2f}".format(*row["interval"])
     if not has_reached(row):

@@ -1,9 +1,9 @@
 """Reads the directory of one run: scores by epoch, with the time and the Lambdas used until then.
 
-1. A graph server's evaluations run beside training, on the same threads: they are in its times. A baseline stops for
-   them: they are left out of its times.
+1. A graph server's evaluations run beside training, on the same threads: they are part of its times. A baseline stops
+   for evaluations: they are left out of its times.
 2. ``setup_s`` is the time from the start of the roles or ranks to the start of training. Runs of older versions do not
-   say it.
+   record it.
 
 Reads files, and nothing else.
 """
@@ -29,7 +29,7 @@ from siafu.tasks import TENSOR_KINDS, Kind
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What was known after an epoch."""
+    """The figures of a run after an epoch."""
 
     epoch: int  # counted from 1
     seconds: float  # since training began
@@ -67,7 +67,7 @@ class Contender:
         return self.config.train.seed
 
     def best(self, split: str) -> float | None:
-        """None if nothing of the split was scored."""
+        """The best score; None if no score of the split is known."""
         return max((one.scores[split] for one in self.evaluated if split in one.scores), default=None)
 
     def reaches(self, target: float, split: str) -> Evaluated | None:
@@ -75,15 +75,15 @@ class Contender:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The run itself; of a folder of trials (``run_coordinator.repeat``), those that are finished."""
+    """The run itself; for a folder of trials (``run_coordinator.repeat``), its finished runs."""
     if (folder / CONFIG).is_file() or not (folder / PLAN).is_file():
         return [folder]
     return sorted(result.parent for result in folder.glob(f"*/{RESULT}"))
 
 
 def read(run_dir: Path, metric: str = "", name: str = "", error: str = "") -> Contender:
-    """ConfigError if it is no run directory, or nothing in it was evaluated, unless it failed. ``metric``: "" for the
-    first that evaluations have; ``name``: "" for that of its config; ``error``: why it failed."""
+    """Reads a run. ConfigError if it is no run directory, or was never evaluated, unless it failed. ``metric``: "" for
+    the first that evaluations have; ``name``: "" for the config's; ``error``: why it failed."""
     for needed in (CONFIG, METRICS):
         if not (run_dir / needed).is_file():
             raise ConfigError(f"{run_dir}: not a run directory: it has no {needed}")
@@ -117,7 +117,7 @@ def read(run_dir: Path, metric: str = "", name: str = "", error: str = "") -> Co
 
 
 def graphs(contenders: Iterable[Contender]) -> list[str]:
-    """Their sources; one where these are different ways to the same graph."""
+    """The graphs' sources; one if they all name the same graph."""
     found = list(contenders)
     sources = sorted({one.config.data.source for one in found})
     contents = {one.content for one in found}
@@ -125,8 +125,8 @@ def graphs(contenders: Iterable[Contender]) -> list[str]:
 
 
 def name_of(config: Config) -> str:
-    """What is compared: "lambda async s=0", "cpu pipe", or a baseline's method and ranks; of another
-    model or so, all have one name."""
+    """The name of a contender: "lambda async s=0", "cpu pipe", or a baseline's method and ranks. Runs that differ in
+    the model, or the like, share a name."""
     if isinstance(config, BaselineConfig):
         return f"{config.baseline.method} ranks={config.baseline.ranks}"
     train = config.train
@@ -135,13 +135,13 @@ def name_of(config: Config) -> str:
 
 
 def has_whole_cores(config: Config) -> bool:
-    """Whether Lambdas compute with more than their memory buys on AWS."""
+    """Whether Lambdas have more cores than their memory buys on AWS."""
     lambdas = config.lambdas
     return config.servers.backend == "lambda" and lambdas.core > replace(lambdas, cpu_share="real").core
 
 
 def reached_by_all(contenders: Iterable[Contender], split: str) -> float:
-    """The highest score that each has reached. ConfigError if one has none."""
+    """The highest score that every run has reached. ConfigError if a run has none."""
     scores = []
     for one in contenders:
         if (score := one.best(split)) is None:
@@ -172,8 +172,8 @@ def _epochs(records: Sequence[Record], config: Config, metric: str, setup_s: flo
 
 
 def _shares(usage: Mapping[str, float]) -> tuple[float | None, float | None]:
-    """Of tensor tasks in the seconds of all steps of training, and of evaluation in all seconds
-    (``graph_server.lambdas.step_times``); None where they were not counted."""
+    """The share of tensor tasks in the seconds of training, and of evaluation in all seconds
+    (``graph_server.lambdas.step_times``); None if they were not counted."""
     seconds = {kind: usage.get(f"{kind.name}_s", 0.0) for kind in Kind}
     training, evaluation = sum(seconds.values()), usage.get("eval_s", 0.0)
     if not training:

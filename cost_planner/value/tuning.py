@@ -1,13 +1,14 @@
 """``siafu value --tune N``: finds a cluster and a learning rate for each contender.
 
-1. A contender whose cluster nobody has said tries numbers of graph servers, or of ranks, with the rate of the call;
-   then other rates, on the best cluster. Who was asked with a rate keeps it.
-2. Every contender has as many tries: N rates, and the sizes of cluster beyond the first. Who has fewer sizes to try
-   tries more rates. Who was asked with a rate tries sizes alone.
+1. A contender without a given cluster tries numbers of graph servers, or of ranks, with the call's learning rate; then
+   other rates, on the best cluster. A contender with a given rate keeps it.
+2. Every contender has equally many tries: N rates, and the sizes of cluster beyond the first. A contender with fewer
+   sizes tries more rates. A contender with a given rate tries only sizes.
 3. All tries have one seed, which no run of the comparison has.
-4. The best cluster has the highest value until the target; if none reached it, of whole runs. The best rate reached the
-   target in the fewest epochs, whose time no rate changes; if none did, it has the highest validation score.
-5. What tuning takes counts towards the limits of the call, and for nobody in the comparison: it is shown apart.
+4. The best cluster has the highest value until the target; if none reached it, over whole runs. The best rate reached
+   the target in the fewest epochs, as rates do not change an epoch's time; if none did, it has the highest validation
+   score.
+5. Tuning counts towards the limits of the call, but in no contender's results: it is shown apart.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ Goodness = tuple[float, float]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of clusters that are tried: numbers of graph servers, and of a baseline's ranks. Empty: the call says it."""
+    """Cluster sizes to try: numbers of graph servers, and of a baseline's ranks. Empty: the call fixes the size."""
 
     servers: Sequence[int] = ()
     ranks: Sequence[int] = ()
 
     def of(self, one: Asked, base: Config, ranks: int) -> list[int]:
-        """Those that the contender can have; none of one that says its own."""
+        """The sizes that the contender can have; none if it sets its own."""
         if _key(one) in one.own:
             return []
         found = self.ranks if one.kind in METHODS else self.servers
@@ -56,7 +57,7 @@ AS_ASKED = Sizes()
 
 @dataclass(frozen=True)
 class Found:
-    """What a contender has been tuned to."""
+    """The tuned settings of a contender."""
 
     asked: str  # its name in the call
     tries: str  # what begins the names of its tries' directories
@@ -86,7 +87,7 @@ def powers_of_two(most: int) -> list[int]:
 
 
 def at(one: Asked, size: int) -> Asked:
-    """The contender on a cluster of this size, by its old name."""
+    """The contender on a cluster of this size, with its old name."""
     return replace(one, own={**one.own, _key(one): str(size)})
 
 
@@ -101,8 +102,8 @@ def tuned(
     carry_out: CarryOut,
     on_done: Callable[[Done], None],
 ) -> Tuned:
-    """Has ``number`` rates, or more (rule 2), tried for each. asked: those that can run; sizes: by directory, what is
-    tried. ConfigError for mistakes in a contender's own settings."""
+    """Tries ``number`` learning rates, or more (rule 2), for each contender. asked: those that can run. sizes: sizes to
+    try, by directory. ConfigError for mistakes in a contender's own settings."""
     if number < 2:
         raise ConfigError(f"--tune {number}: must be >= 2 learning rates")
     tries = _Tries(asked, base, ranks, stand_in, folder, carry_out, on_done)
@@ -127,7 +128,7 @@ def tuned(
 
 
 class _Tries:
-    """The tries of all contenders."""
+    """The tuning runs of all contenders."""
 
     def __init__(
         self,
@@ -146,7 +147,8 @@ class _Tries:
         self._done: dict[str, Done] = {}  # by name: the call's rate on the best cluster is a try of either kind
 
     def best(self, tries: Mapping[str, Sequence[Asked]], good: Callable[[Done], Goodness]) -> dict[str, Asked]:
-        """By directory, the best of a contender's tries; not of one all of whose tries failed. One alone is not run."""
+        """The best try of each contender, by directory; without contenders whose tries all failed. A single try is
+        chosen without a run."""
         several = {name: [(self._trial(name, own), own) for own in owns] for name, owns in tries.items()}
         trials = [trial for found in several.values() if len(found) > 1 for trial, _ in found]
         with contextlib.closing(self._carry_out([one for one in trials if one.name not in self._done])) as outcomes:
@@ -162,7 +164,7 @@ class _Tries:
         return best
 
     def worth(self, done: Done) -> Goodness:
-        """Rule 4, of a cluster."""
+        """How good a cluster is: rule 4."""
         run, target = trained.read(self._folder / done.trial.name), self._base.train.target_acc
         there = run.reaches(target, "val") if target else None
         until = there or run.last
@@ -170,7 +172,7 @@ class _Tries:
         return float(there is not None), value((run.setup_s or 0.0) + until.seconds, usd)
 
     def _trial(self, name: str, own: Asked) -> Trial:
-        """Named after what it tries."""
+        """The trial of one try, named after its settings."""
         one = self._asked[name]
         size, told = _size(one, own), []
         if size is not None:
@@ -183,7 +185,7 @@ class _Tries:
 
 
 def _size(one: Asked, own: Asked) -> int | None:
-    """Of the contender with what is tried; None: as it was asked."""
+    """The cluster size that tuning chose; None: unchanged."""
     return int(own.own[_key(one)]) if _key(one) in own.own and _key(one) not in one.own else None
 
 
@@ -192,8 +194,8 @@ def _with_rate(one: Asked, rate: float) -> Asked:
 
 
 def _named(one: Asked, own: Asked, others: Sequence[Asked], base: Config, ranks: int) -> Asked:
-    """With its size in its name, and its rate in those of its directories; "tuned" beside a contender that was asked
-    with this size."""
+    """The contender with its size in its name, and its rate in its directories' names. Adds "tuned" if another
+    contender was asked with this size."""
     size = _size(one, own)
     rate = f"lr={own.own[RATE]}" if RATE in own.own and RATE not in one.own else ""
     found = replace(own, words=(*one.words, *([f"{_word(one)}={size}"] if size is not None else [])), tuned=rate)
@@ -219,7 +221,7 @@ def _word(one: Asked) -> str:
 
 
 def _goodness(result: Result | None) -> Goodness:
-    """Rule 4, of a rate."""
+    """How good a rate is: rule 4."""
     assert result is not None
     if result["stopped"] == "target":
         return 1.0, -result["epochs"]

@@ -25,8 +25,8 @@ from siafu.shards import ShardSet
 
 
 def predicted(runs: Sequence[Contender], rows: Sequence[Row], stand_in: StandIn) -> PredictedWidths | None:
-    """Of the best Lambdas, where Lambdas and CPU servers alone have both reached the target; None elsewhere. Where
-    nothing can be predicted, because the shards are gone or the machine does not hold them, the text says so."""
+    """Predicts other widths for the best contender with Lambdas; None unless both Lambdas and CPU servers alone have
+    reached the target. If prediction fails (shards are gone, or do not fit the machine), the text says so."""
     kinds = {row["kind"] for row in reached(rows)}
     best = max((row for row in reached(rows) if row["kind"] == "lambda"), key=lambda row: row["value"], default=None)
     if best is None or "cpu" not in kinds:

@@ -32,7 +32,7 @@ _FACTORS = 1 / (2.0**_BITS - 1) ** 2  # of beta, by width
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """What one rank sends another in a round."""
+    """The message from one rank to another in a round."""
 
     beta: Array  # float64 [g], of groups as ``grouped`` makes them
     values: Array  # int64 [g], n_g
@@ -41,7 +41,7 @@ class Pair:
 
 
 class Terms(NamedTuple):
-    """What the objective is made of: V_8 and V_2 - V_8, T_2 and T_8 - T_2. Both ranges are above 0."""
+    """Parts of the objective: V_8 and V_2 - V_8, T_2 and T_8 - T_2. Both ranges are above 0."""
 
     least_variance: float
     variance_range: float
@@ -57,8 +57,8 @@ class Terms(NamedTuple):
 
 
 def grouped(beta: Array, width: int, size: int) -> tuple[Array, Array, Array]:
-    """Rows with these betas [k] of ``width`` values each in groups of ``size``: the order in which they are cut (int64
-    [k]), and of each group the sum of beta and the number of values."""
+    """Groups of ``size`` rows, for rows with these betas [k] and ``width`` values each: the order in which rows are
+    grouped (int64 [k]), and each group's sum of beta and number of values."""
     order = np.argsort(-beta, kind="stable")
     starts = np.arange(0, len(beta), size)
     sums = np.add.reduceat(beta[order], starts) if len(beta) else np.zeros(0)
@@ -66,8 +66,8 @@ def grouped(beta: Array, width: int, size: int) -> tuple[Array, Array, Array]:
 
 
 def assigned(pairs: Sequence[Pair], balance: float) -> list[Array]:
-    """The widths of one round: uint8 [g] for each pair. T is the time that some pair takes, so that each of these is
-    tried, and each pair does its best within: the optimum."""
+    """The widths of one round: uint8 [g] for each pair. T is the time of some pair: so each such time is tried, with
+    the best that each pair can do within it. The result is optimal."""
     if not any(len(pair.values) for pair in pairs):
         return [np.zeros(0, np.uint8) for _ in pairs]
     terms = terms_of(pairs, balance)
@@ -122,11 +122,11 @@ class Frontier(NamedTuple):
 
 
 def frontier(beta: Array, values: Array) -> Frontier:
-    """Of a pair's groups, whose betas decrease and whose values are equal but for
-    those of the last, which may be fewer.
+    """The frontier of a pair's groups. Their betas decrease, and their values are equal, except those of the last,
+    which may be fewer.
 
-    Of two groups of one size, that with the larger beta has no fewer bits in an optimum: swapping them would not harm.
-    So the full groups are cut in three runs, and what is left to try is where.
+    In an optimum, of two groups of one size the one with the larger beta has at least as many bits: swapping them would
+    not harm. So the full groups are cut in three runs, and only the two cuts are tried.
     """
     smaller = bool(len(values)) and values[-1] < values[0]
     full = len(values) - smaller
@@ -151,7 +151,7 @@ def frontier(beta: Array, values: Array) -> Frontier:
 
 
 def _pruned(front: Frontier) -> Frontier:
-    """By bits, without those that cost more and bring nothing."""
+    """The frontier by bits, without points that send more bits and lower no variance."""
     order = np.lexsort((front.V, front.bits))
     V = front.V[order]
     better = np.append(True, V[1:] < np.minimum.accumulate(V)[:-1])

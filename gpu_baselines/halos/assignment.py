@@ -1,9 +1,10 @@
 """Ranks agree on the widths of each other's rows: AdaQP's assigner (Wan et al., MLSys
 2023, section 3.3), without a master.
 
-1. Every rank groups the rows that it sends by what they ranged over, and tells all ranks its groups.
+1. Every rank groups the rows that it sends by their ranges, and tells all ranks its groups.
 2. Each stream's problems are solved by one rank, streams in turn; ``gpu_baselines.halos.assigner`` states them.
-3. All learn all groups' widths, and every sender tells each receiver its rows': a byte for a row, counted as "widths".
+3. All ranks learn all groups' widths, and every sender tells each receiver the widths of its rows: a byte for a row,
+   counted as "widths".
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Rows = dict[Stream, list[Array]]  # of each stream something for each row, by pe
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """What does not change from one agreement to the next."""
+    """Data that is the same for every agreement."""
 
     group: Group
     device: torch.device
@@ -44,7 +45,8 @@ class Assignment:
         counts: Mapping[Stream, list[int]],
         costs: LinkCosts,
     ) -> tuple[Rows, Rows]:
-        """Widths, uint8, of the rows that are sent and of those that come. Collective, for streams in one order.
+        """Widths, uint8, of the rows to send and of those to receive. Collective, with the same order of streams on all
+        ranks.
 
         ranges: sums of (max - min)^2 of the rows sent, by peer; columns: of a row;
         counts: of the rows that come, by peer.
@@ -64,14 +66,15 @@ class Assignment:
         return sent, self._told(sent, counts)
 
     def _grouped(self, stream: Stream, ranges: list[Tensor], columns: int) -> list[tuple[Array, Array, Array]]:
-        """As ``assigner.grouped`` gives them, by receiver."""
+        """Groups of rows for each receiver, as ``assigner.grouped`` returns them."""
         betas = [one.cpu().numpy() * columns / 6 for one in ranges]
         if stream.way == "forward":
             betas = [beta * weight for beta, weight in zip(betas, self.coefficients, strict=True)]
         return [assigner.grouped(beta, columns, self.asked.group_size) for beta in betas]
 
     def _solved(self, told: list[Any], costs: LinkCosts) -> list[list[list[int]]]:
-        """The widths of one stream's groups, by sender and receiver; told: beta and values, likewise."""
+        """The widths of one stream's groups, by sender and receiver. told: beta and values, also by sender and
+        receiver."""
         size = self.group.size
         found: list[list[list[int]]] = [[[] for _ in range(size)] for _ in range(size)]
         for turn in range(1, size):
@@ -91,7 +94,7 @@ class Assignment:
         return rows
 
     def _told(self, sent: Rows, counts: Mapping[Stream, list[int]]) -> Rows:
-        """What the others will send."""
+        """The widths of the rows that the others will send."""
         size, streams = self.group.size, list(sent)
         sends = [np.concatenate([np.zeros(0, np.uint8), *(sent[s][peer] for s in streams)]) for peer in range(size)]
         recvs = [
@@ -107,8 +110,8 @@ class Assignment:
 
 
 def squared_coefficients(part: Part, group: Group, device: torch.device) -> list[Array]:
-    """For each rank, of the rows that it wants of ours: the sums of the squared coefficients that it adds them with.
-    float64 [k] each. Collective."""
+    """For the rows that each rank needs of ours, the sums of the squared coefficients with which that rank adds them.
+    float64 [k] for each rank. Collective."""
     outer = part.outer
     edges = outer.edges
     indices = np.asarray(edges.indices)

@@ -1,7 +1,8 @@
 """The wire formats of halo rows: ``Codec`` sends them as they are, ``gpu_baselines.halos.quantised`` in 2, 4 or 8
 bits.
 
-Both sides of a link know beforehand how long every message will be: what decides it is agreed on between epochs.
+Both sides of a link know the length of every message beforehand: the settings that decide it are agreed on between
+epochs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Stream(NamedTuple):
 
     @property
     def name(self) -> str:
-        """In checkpoints and results: "forward.2"."""
+        """The name in checkpoints and results: "forward.2"."""
         return f"{self.way}.{self.layer}"
 
     @classmethod
@@ -30,27 +31,26 @@ class Stream(NamedTuple):
 
 
 class Codec:
-    """Rows as they are, and what other formats override. Ranks call alike and in one order. ``pack`` and ``unpack``
-    run on a rank's main thread.
+    """Sends rows unchanged; other formats override it. Ranks make the same calls in the same order. ``pack`` and
+    ``unpack`` run on a rank's main thread.
 
-    With late halos a message is unpacked in a later epoch than it was packed in: how messages look may change in
-    ``begin`` alone, and only in epochs for which ``changes`` says so. What is in flight is unpacked before.
+    With late halos a message is unpacked in a later epoch than it was packed in. So the format of messages may change
+    only in ``begin``, and only in epochs for which ``changes`` is true. Messages on their way are unpacked before.
     """
 
     def changes(self, epoch: int) -> bool:
-        """Whether ``begin(epoch)`` changes how messages look. Equal on all ranks."""
+        """Whether ``begin(epoch)`` changes the format of messages. Equal on all ranks."""
         return False
 
     def begin(self, epoch: int) -> None:
-        """A new epoch begins. May be collective."""
+        """Begins an epoch. May be collective."""
 
     def pack(self, stream: Stream, peer: int, rows: Tensor) -> Tensor:
         """The message for ``peer`` of rows [k, F] (k may be 0), contiguous; it may be ``rows``."""
         return rows.contiguous()
 
     def inbox(self, stream: Stream, peer: int, count: int, like: Tensor) -> Tensor:
-        """Where a message of ``count`` rows from ``peer``, as wide as ``like`` [*, F]
-        and of its dtype, will come in."""
+        """The buffer for a message of ``count`` rows from ``peer``, as wide as ``like`` [*, F] and of its dtype."""
         return like.new_empty(count, like.shape[1])
 
     def unpack(self, stream: Stream, peer: int, message: Tensor, out: Tensor) -> None:
@@ -58,15 +58,15 @@ class Codec:
         out.copy_(message)
 
     def end(self) -> None:
-        """All layers of the epoch are through. May be collective."""
+        """Ends an epoch, after all layers. May be collective."""
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint needs to go on with the same bits."""
+        """Tensors that a checkpoint needs to continue with the same bits."""
         return {}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Goes on from ``state``."""
+        """Restores the ``state``."""
 
     def facts(self) -> dict[str, object]:
-        """For the result; JSON."""
+        """Facts for the result; JSON."""
         return {}

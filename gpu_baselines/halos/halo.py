@@ -1,7 +1,7 @@
 """Exchange of halo rows and their gradients between ranks. Most methods differ only here.
 
-``Halo`` is the contract, ``Exact`` the plain one: rows as they are, of this epoch, and everybody waits for them (or
-sums inner edges meanwhile). ``PartGraph`` is a part and its halo as layers see them.
+``Halo`` is the contract, ``Exact`` the plain implementation: unchanged rows of this epoch, for which every rank waits
+(or sums inner edges meanwhile). ``PartGraph`` is a part and its halo as layers see them.
 """
 
 from __future__ import annotations
@@ -32,33 +32,34 @@ class Halo(Protocol):
     """Rows of one rank's halo. Layers ask in the same order on every rank, forward and backward."""
 
     def begin(self, epoch: int) -> None:
-        """A new epoch of training begins."""
+        """Begins an epoch of training."""
 
     def forward(self, layer: int, H: Tensor) -> Pending:
-        """Sends what others want of H [n, F], before dropout; gives the rows of our halo [h, F]."""
+        """Sends the rows of H [n, F] that others need, before dropout; returns the rows of our halo [h, F]."""
 
     def backward(self, layer: int, dHalo: Tensor) -> Pending:
-        """Sends the gradients of our halo's rows [h, F] to their owners; gives what came for ours: [n, F]."""
+        """Sends the gradients of our halo's rows [h, F] to their owners; returns those that arrived for ours: [n,
+        F]."""
 
     def end(self) -> None:
-        """All layers of the epoch are through, forward and backward."""
+        """Ends an epoch, after all layers, forward and backward."""
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint needs beyond weights, to go on with the same bits."""
+        """Tensors that a checkpoint needs beside the weights, to continue with the same bits."""
 
     def restore(self, state: dict[str, Tensor]) -> None: ...
 
     def facts(self) -> dict[str, object]:
-        """For the result; JSON."""
+        """Facts for the result; JSON."""
 
     def close(self) -> None: ...
 
 
 class Channel:
-    """A thread that carries out exchanges one after the other, in the order in which they were asked for.
+    """A thread that carries out exchanges one after the other, in the order of requests.
 
-    After one has failed, none that waits is tried any more: ranks no longer agree on which is next. On a GPU they run
-    on a stream of their own, once what was launched before them is done; a result is there when its future says so.
+    After a failure, no waiting exchange is tried: ranks no longer agree on the next one. On a GPU exchanges run on a
+    stream of their own, after the work launched before them; a result is there when its future is done.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -110,7 +111,7 @@ class Routes:
     """
 
     def __init__(self, part: Part, group: Group, clock: Clock, codec: Codec | None = None, kind: str = "halo"):
-        """``kind``: under which the traffic of forward passes is counted."""
+        """``kind``: the name under which the traffic of forward passes is counted."""
         self.part, self.group, self.codec = part, group, codec or Codec()
         self._clock, self._kind = clock, kind
 
@@ -119,7 +120,8 @@ class Routes:
         return self.part.labels.device
 
     def packed(self, stream: Stream, rows: Tensor) -> Parcels:
-        """forward: H [n, F], of which each rank gets what it wants; backward: the gradients of our halo [h, F]."""
+        """Packs rows for each rank. forward: of H [n, F], the rows that the rank needs; backward: the gradients of our
+        halo [h, F]."""
         part, forward = self.part, stream.way == "forward"
         parts = [rows[index] for index in part.given] if forward else list(rows.split(part.wanted))
         counts = part.wanted if forward else [len(index) for index in part.given]
@@ -133,15 +135,15 @@ class Routes:
         return parcels
 
     def posted(self, parcels: Parcels, group: Group) -> Callable[[], None]:
-        """Begins to carry them; what is returned waits for the network."""
+        """Begins to send; the returned function waits for the network."""
         return group.post(parcels.sends, parcels.inboxes, self._kind_of(parcels))
 
     def _kind_of(self, parcels: Parcels) -> str:
         return self._kind if parcels.stream.way == "forward" else "gradient"
 
     def unpacked(self, parcels: Parcels) -> Tensor:
-        """forward: our halo's rows [h, F]; backward: the gradients of our rows, from halos:
-        as ``given`` lists them, by rank."""
+        """Unpacks rows. forward: our halo's [h, F]; backward: gradients of our rows from other ranks' halos, by rank,
+        as ``given`` lists them."""
         out = parcels.like.new_empty(sum(parcels.counts), parcels.like.shape[1])
         with self._clock("quantise"):
             for peer, rows in enumerate(out.split(parcels.counts)):
@@ -150,7 +152,8 @@ class Routes:
         return out
 
     def added(self, comes: Tensor) -> Tensor:
-        """[n, F]: what came back, in our order; summed by rank, so that bits do not depend on who came first."""
+        """The returned gradients in the order of our rows, [n, F]. Summed by rank, so that bits do not depend on the
+        order of arrival."""
         total = comes.new_zeros(self.part.num_inner, comes.shape[1])
         for index, rows in zip(self.part.given, comes.split([len(index) for index in self.part.given]), strict=True):
             total.index_add_(0, index, rows)
@@ -158,7 +161,7 @@ class Routes:
 
 
 class Parcels(NamedTuple):
-    """One exchange: what goes to each rank, and where what it sends comes in."""
+    """One exchange: the message to each rank, and the buffer for the message from it."""
 
     stream: Stream
     sends: list[Tensor]
@@ -168,8 +171,8 @@ class Parcels(NamedTuple):
 
 
 class Exact:
-    """Vanilla: rows of this epoch, and everybody waits for them; with ``overlap`` they
-    travel while inner edges are summed."""
+    """Vanilla: rows of this epoch, for which every rank waits; with ``overlap`` they travel while inner edges are
+    summed."""
 
     def __init__(self, routes: Routes, clock: Clock, *, overlap: bool):
         self._routes, self._clock = routes, clock
@@ -219,7 +222,7 @@ class Exact:
 
 @dataclass
 class Known:
-    """What never changes of a part, made where it is first wanted."""
+    """Constants of a part, made on first use."""
 
     features: Any
     summed: Any = None  # A X
@@ -241,7 +244,7 @@ class PartGraph:
         preaggregate: bool = True,
         beside: PartGraph | None = None,
     ):
-        """``beside``: another graph, perhaps of the same part: what never changes is there once then."""
+        """``beside``: another graph, perhaps of the same part, with which to share constants."""
         self.part, self.halo, self.num_inner = part, halo, part.num_inner
         self.training, self.epoch = training, 0
         self._masks, self._preaggregate, self._group = masks, preaggregate, group
@@ -290,7 +293,7 @@ class PartGraph:
         return known.summed
 
     def _halo_of_features(self) -> Halo:
-        """What is fetched once, and then used in every epoch, is neither late nor
+        """The halo of constant features. They are fetched once and used in every epoch, so they are neither late nor
         quantised, whatever other rows are."""
         if not self._preaggregate:
             return self.halo
@@ -305,7 +308,7 @@ class PartGraph:
 def _gathered(
     graph: PartGraph, halo: Halo, layer: int, H: Tensor, masks: tuple[Tensor | None, Tensor | None]
 ) -> Tensor:
-    """Σ over inner edges while halo rows travel, then over the others."""
+    """The sum over inner edges while halo rows travel, then over the other edges."""
     part, (mine, theirs) = graph.part, masks
     pending = halo.forward(layer, H)
     X = H if mine is None else H * mine
@@ -356,7 +359,8 @@ class _Extend(torch.autograd.Function):
 
 
 def attention_edges(part: Part, device: torch.device, dtype: torch.dtype) -> AttentionEdges:
-    """In-edges of inner vertices from both sides, and of each from itself, by target."""
+    """Edges of inner vertices by target: in-edges from inner and halo vertices, and an edge from each vertex to
+    itself."""
     n = part.num_inner
     source, target, weight = with_loops(n, ((part.inner.edges, 0), (part.outer.edges, n)))
     everybody = np.concatenate([part.vertices, part.halo])

@@ -24,7 +24,7 @@ from siafu.tasks import Lane
 
 
 class Held:
-    """What a rank has of the graph in one lane: its share of every chunk."""
+    """A rank's part of the graph in one lane: its share of every chunk."""
 
     def __init__(self, run: Run, place: Place, lane: Lane, masks: Masks):
         """Collective in the stage."""
@@ -40,7 +40,7 @@ class Held:
         self.graph = PartGraph(self.part, self.seen, place.group, masks, training=False)
 
     def chunks(self, count: int) -> tuple[Memory, list[Chunk]]:
-        """So many chunks, each of several parts where there are more of those."""
+        """``count`` chunks, each of several partitions if there are more of these."""
         run, of_part = self._run, np.arange(self.num_parts) * count // self.num_parts
         of_partition = of_part[np.arange(run.shards.manifest.num_partitions) % self.num_parts]
         chunk_of = of_partition[owners(run.shards)]  # [N]
@@ -56,7 +56,7 @@ class Held:
 
 
 class _Seen(Exact):
-    """Exact rows of the whole graph; keeps those of a pass, as a history has them."""
+    """Exact rows of the whole graph; keeps the rows of a pass, for a history."""
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)

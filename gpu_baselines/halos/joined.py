@@ -20,8 +20,8 @@ def owners(shards: ShardSet) -> Array:
 
 
 def joined(shards: Sequence[Shard], owner: Array, *, features: bool = True) -> Shard:
-    """Their vertices in their order, and as ghosts whatever else these have an edge from. For gathering alone: of
-    out-edges it has none, and edges have no types (take their ``siafu.views.view`` first).
+    """The vertices of these partitions, in their order; all other sources of their edges become ghosts. For gathering
+    only: it has no out-edges, and its edges no types (apply ``siafu.views.view`` first).
 
     owner: int [partitions], what each partition belongs to: ghosts are sorted by it, and it becomes their
     ``ghosts_in_owner``. features: else rows have none.
@@ -58,7 +58,7 @@ def joined(shards: Sequence[Shard], owner: Array, *, features: bool = True) -> S
 
 
 class _Places:
-    """Global id -> its place in ``ids``; nothing here is as long as the graph has vertices."""
+    """Maps global ids to their places in ``ids``, without an array as long as the graph has vertices."""
 
     def __init__(self, ids: Array):
         self._order = np.argsort(ids, kind="stable")
@@ -69,7 +69,7 @@ class _Places:
 
 
 def _stacked(shards: Sequence[Shard], place: _Places) -> Edges:
-    """In-edges of all, one behind the other, their columns as ``place`` has them and sorted in each row."""
+    """In-edges of all partitions, one after the other. Columns are numbered by ``place``, and sorted in each row."""
     parts = [_renamed(shard, place) for shard in shards]
     weights = [part.weight for part in parts if part.weight is not None]
     counts = _all([np.diff(part.indptr) for part in parts])

@@ -32,8 +32,7 @@ class Message(NamedTuple):
 
 
 class Late:
-    """Rows of ``depth`` epochs ago (a ``Halo``). Which rows are used never depends on
-    when they came: runs have equal bits.
+    """Rows of ``depth`` epochs ago (a ``Halo``). The rows used never depend on arrival times, so runs have equal bits.
 
     Main thread: all state. The channel's thread sees parcels alone, and counts its time in
     ``_carried_s``, up to ``_carried_until``.
@@ -49,8 +48,7 @@ class Late:
         correct: bool = False,
         overlap: bool = True,
     ):
-        """overlap: without, exchanges are waited for where they are asked for: late
-        all the same, and nothing hidden."""
+        """overlap: False: each exchange is waited for at once; rows are as late, but no time is hidden."""
         assert depth >= 1, depth
         self.routes, self.depth = routes, depth
         self._clock, self._smoothing, self._correct = clock, smoothing, correct
@@ -82,12 +80,12 @@ class Late:
         self._epochs += 1
 
     def settle(self) -> None:
-        """Waits for what is on its way and unpacks it."""
+        """Waits for the messages on their way, and unpacks them."""
         for message in self._sent:
             self._arrived(message)
 
     def state(self) -> dict[str, Tensor]:
-        """Also the rows that are on their way, for which it waits."""
+        """Tensors for a checkpoint, including the rows on their way, for which it waits."""
         self.settle()
         rows = {f"late.{stream.name}.{epoch}": self._arrived(Message(stream, epoch)) for stream, epoch in self._sent}
         return {**rows, **self._smoothing.state(), **self.routes.codec.state()}
@@ -101,7 +99,7 @@ class Late:
         self.routes.codec.restore(state)
 
     def facts(self) -> dict[str, object]:
-        """exchange_seconds_per_epoch: what rank 0's exchanges took, waited for or not."""
+        """Facts for the result. exchange_seconds_per_epoch: time of rank 0's exchanges, waited for or not."""
         return {"exchange_seconds_per_epoch": self._carried_s / max(1, self._epochs), **self.routes.codec.facts()}
 
     def close(self) -> None:
@@ -120,7 +118,7 @@ class Late:
         self._sent[message] = future
 
     def _carried(self, parcels: Parcels, arrive: Callable[[], object], begin: float) -> Parcels:
-        """Counts the time in which anything is on its way once."""
+        """Counts the time in which any message is on its way, without counting overlaps twice."""
         arrive()
         self._clock.synchronise()  # of the stream that this thread is on
         now = time.perf_counter()
@@ -129,7 +127,7 @@ class Late:
         return parcels._replace(sends=[])
 
     def _used(self, stream: Stream, count: int, like: Tensor) -> Tensor:
-        """The rows [count, F] that this epoch works with."""
+        """The rows [count, F] that this epoch uses."""
         message = Message(stream, self._epoch - self.depth)
         if message.epoch < 0:
             if not self._correct:

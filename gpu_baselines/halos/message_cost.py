@@ -1,7 +1,7 @@
 """Measures the cost of a message: seconds = theta bits + gamma, for each ordered pair of ranks (Sarvotham et al.
 2001).
 
-Pairs of one round of the ring are measured while all of them send, as they will.
+Pairs of one round of the ring are measured while all of them send, as in training.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LinkCosts:
     gamma: Array  # float64 [N, N], seconds
 
     def of(self, sender: int, receiver: int) -> tuple[float, float]:
-        """Theta and gamma to weigh pairs with: 1 and 0 if links are alike."""
+        """Theta and gamma of a pair; 1 and 0 if links are alike."""
         if self.are_alike:
             return 1.0, 0.0
         return float(self.theta[sender, receiver]), float(self.gamma[sender, receiver])
@@ -56,8 +56,8 @@ def fitted(nbytes: Array, seconds: Array) -> tuple[float, float]:
 def measured(
     group: Group, device: torch.device, clock: Clock, now: Callable[[], float] = time.perf_counter
 ) -> LinkCosts:
-    """Sends messages of several sizes round the ring; the least of some times is what counts.
-    Collective, equal on all ranks. clock: of the rank."""
+    """Sends messages of several sizes round the ring, and takes the least of several times. Collective, equal on all
+    ranks. clock: of the rank."""
     theta, gamma = np.zeros((group.size, group.size)), np.zeros((group.size, group.size))
     for turn in range(1, group.size):
         sizes, times = [], []  # times: of all ranks, by size

@@ -6,12 +6,12 @@
 3. q = floor((h - Z) / S + u) with u uniform in [0, 1): E[Z + q S] = h, and the variance of a row of F values is about
    F S^2 / 6. Fractions and u have 16 bits: what is left of float32 below an 8-bit code.
 4. u is a hash of (key, row of the message, column), so that the same bytes come out on every device and in every run.
-5. A constant row has S = 0, and all codes 0, where bfloat16 has its value.
-6. A message is Z and S of all rows, then the codes of all rows. Rows are in the order 2, 4, 8 bits, and those of one
-   width as they came: both sides know all widths. Everything is little-endian.
+5. A constant row has S = 0 and all codes 0, if bfloat16 can represent its value.
+6. A message is Z and S of all rows, then the codes of all rows. Rows are in the order 2, 4, 8 bits, and rows of one
+   width in their given order: both sides know all widths. Everything is little-endian.
 7. A row's codes lie in ceil(F b / 8) bytes: 8 / b values to a byte along the row, the first in the lowest bits. Bits
    that are left in the last byte are 0.
-8. Values beyond +-LIMIT, and such as are no numbers, cannot be sent.
+8. Values beyond +-LIMIT, NaN and infinities cannot be sent.
 
 The functions here are the reference, in numpy; ``gpu_baselines.kernels`` has what training calls, with the same bytes.
 """
@@ -44,7 +44,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which row has how many bits: uint8 [k]."""
+    """Number of bits of each row: uint8 [k]."""
 
     widths: Array
 
@@ -60,22 +60,22 @@ class Layout:
         return tuple(found)
 
     def nbytes(self, width: int) -> int:
-        """Of a message of rows of ``width`` values."""
+        """Bytes of a message of rows of ``width`` values."""
         return self.first_code + sum(len(group.rows) * row_bytes(width, group.bits) for group in self.groups)
 
     @property
     def first_code(self) -> int:
-        """Bytes in front of the codes."""
+        """Number of bytes before the codes."""
         return PARAMETER_BYTES * len(self.widths)
 
 
 def row_bytes(width: int, bits: int) -> int:
-    """Of the codes of one row."""
+    """Bytes of one row's codes."""
     return (width * bits + 7) // 8
 
 
 def message_key(seed: int, epoch: int, stream: int, sender: int, receiver: int) -> int:
-    """What the noise of one message depends on: rows that go to several ranks are rounded anew for each."""
+    """The key of one message's noise: rows that go to several ranks are rounded anew for each."""
     return int(np.random.SeedSequence([seed, epoch, stream, sender, receiver, 2]).generate_state(1, np.uint64)[0])
 
 
@@ -88,7 +88,8 @@ def noise(key: int, rows: Array, width: int) -> Array:
 
 
 def parameters(rows: Array, bits: int) -> Array:
-    """Z and S of rows [k, F], float32: bfloat16 [k, 2], as uint16. Raises: ValueError for what cannot be sent."""
+    """Z and S of rows [k, F], float32: bfloat16 [k, 2], as uint16. Raises: ValueError for values that cannot be
+    sent."""
     if not rows.shape[1]:
         return np.zeros((len(rows), 2), np.uint16)
     low, high = rows.min(1), rows.max(1)
@@ -120,14 +121,14 @@ def packed(values: Array, bits: int) -> Array:
 
 
 def unpacked(packed_codes: Array, bits: int, width: int) -> Array:
-    """uint8 [k, width] of what ``packed`` made."""
+    """The codes, uint8 [k, width], that ``packed`` has packed."""
     shifts = (np.arange(8 // bits) * bits).astype(np.uint8)
     values = (packed_codes[:, :, None] >> shifts) & np.uint8((1 << bits) - 1)
     return np.asarray(values.reshape(len(packed_codes), -1)[:, :width])
 
 
 def message(rows: Array, layout: Layout, key: int) -> Array:
-    """uint8, of rows float32 [k, F]. Raises: ValueError for what cannot be sent."""
+    """The message, uint8, of rows float32 [k, F]. Raises: ValueError for values that cannot be sent."""
     out = np.zeros(layout.nbytes(rows.shape[1]), np.uint8)
     ZS, at = out[: layout.first_code].view("<u2").reshape(-1, 2), layout.first_code
     for bits, index, first in layout.groups:
@@ -140,7 +141,7 @@ def message(rows: Array, layout: Layout, key: int) -> Array:
 
 
 def rows_of(message: Array, layout: Layout, width: int) -> Array:
-    """float32 [k, width] of a message."""
+    """The rows, float32 [k, width], in a message."""
     out = np.empty((len(layout.widths), width), np.float32)
     ZS, at = ops.from_bfloat16(message[: layout.first_code].view("<u2")).reshape(-1, 2), layout.first_code
     for bits, index, first in layout.groups:

@@ -38,7 +38,7 @@ Side = Literal["sent", "came"]
 
 @dataclass
 class Widths:
-    """Of one stream's rows, by peer: uint8 [k] each, of bits."""
+    """Bits of one stream's rows, by peer: uint8 [k] each."""
 
     sent: list[Array]
     came: list[Array]
@@ -48,7 +48,8 @@ class Widths:
 
 
 class Quantised(Codec):
-    """Ranks make theirs at the same time: with scheme adaptive they measure links, and exchange coefficients."""
+    """A codec of quantised rows. All ranks make theirs at the same time: with scheme adaptive they measure links, and
+    exchange coefficients."""
 
     def __init__(self, run: Run, part: Part):
         self._run, self._asked, self._part = run, run.baseline, part
@@ -129,7 +130,8 @@ class Quantised(Codec):
         )
 
     def facts(self) -> dict[str, object]:
-        """sent_rows_by_bits: of rank 0, in the last epoch. link_us: of a message, beside what its bytes take."""
+        """Facts for the result. sent_rows_by_bits: of rank 0, in the last epoch. link_us: time per message, without
+        that of its bytes."""
         counts = {stream.name: np.concatenate(widths.sent) for stream, widths in self._streams.items()}
         found: dict[str, object] = {
             "sent_rows_by_bits": {
@@ -167,7 +169,7 @@ class Quantised(Codec):
         return self._streams[stream]
 
     def _first(self, stream: Stream, columns: int) -> Widths:
-        """What needs no agreement: both sides know it."""
+        """Widths that need no agreement: both sides can compute them."""
         rank = self._run.group.rank
         sent = [self._drawn(stream, rank, peer, k) for peer, k in enumerate(self._counts(stream, "sent"))]
         came = [self._drawn(stream, peer, rank, k) for peer, k in enumerate(self._counts(stream, "came"))]
@@ -178,12 +180,12 @@ class Quantised(Codec):
         return Widths(sent, came, nothing, columns)
 
     def _counts(self, stream: Stream, side: Side) -> list[int]:
-        """Rows by peer."""
+        """Number of rows by peer."""
         forward = (stream.way == "forward") == (side == "sent")
         return [len(index) for index in self._part.given] if forward else self._part.wanted
 
     def _drawn(self, stream: Stream, sender: int, receiver: int, count: int) -> Array:
-        """uint8 [count]."""
+        """Widths of rows without an agreement, uint8 [count]."""
         asked = self._asked
         if asked.scheme != "uniform":
             return np.full(count, asked.bits if asked.scheme == "fixed" else 8, np.uint8)
@@ -240,7 +242,7 @@ class Quantised(Codec):
 
 
 def squared_ranges(message: Tensor, layout: Layout) -> Tensor:
-    """float64 [k]: (max - min)^2 of a message's rows, from the steps that they travel with."""
+    """(max - min)^2 of each row of a message, from the steps that it contains: float64 [k]."""
     S = message[: layout.first_code].view(torch.bfloat16)[1::2].double()
     found = torch.empty_like(S)
     for bits, index, first in layout.groups:

@@ -21,10 +21,10 @@ WAYS: Mapping[str, frozenset[str]] = {
 class Smoothing:
     """ŝ(n) = γ ŝ(n-1) + (1 - γ) s(n) over the messages s(1), s(2), ... that came, from ŝ(0) = 0.
 
-    The paper does not say where ŝ begins. Its code begins at 0 and corrects nothing, so that the first rows are nearly
-    zeros (5% of their size with γ = 0.95), gradients too, and half of it is still missing after 14 epochs. ``correct``
-    divides by what the weights of the messages sum up to, 1 - γⁿ: an average from the first message on, which is what
-    the paper argues for (rows closer to today's).
+    The paper does not say where ŝ begins. Its code begins at 0 without a correction: the first rows, and gradients, are
+    nearly zeros (5% of their size with γ = 0.95), and half is still missing after 14 epochs. ``correct`` divides by the
+    sum of the messages' weights, 1 - γⁿ: an average from the first message on, as the paper argues for (rows closer to
+    today's).
     """
 
     def __init__(self, ways: frozenset[str], gamma: float, *, correct: bool):
@@ -33,7 +33,7 @@ class Smoothing:
         self._count: dict[Stream, int] = {}
 
     def __call__(self, stream: Stream, rows: Tensor) -> Tensor:
-        """What is used in place of rows that have just come; to be read before the next call."""
+        """The rows to use in place of newly arrived ones. Valid until the next call."""
         if stream.way not in self._ways:
             return rows
         average = self._average.setdefault(stream, torch.zeros_like(rows))

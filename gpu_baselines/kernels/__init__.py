@@ -13,7 +13,7 @@ from gpu_baselines.halos.quantise import Layout
 
 
 class Packing(Protocol):
-    """Between rows of one layout and messages."""
+    """Converts between rows of one layout and messages."""
 
     layout: Layout
 
@@ -22,15 +22,14 @@ class Packing(Protocol):
         sent, here or in ``check``: a GPU would have to be waited for."""
 
     def check(self) -> None:
-        """Raises: ValueError if a message since the last time had values that cannot be sent, and ``pack`` let it
-        pass."""
+        """Raises: ValueError if ``pack`` accepted values that cannot be sent since the last check."""
 
     def unpack(self, message: Tensor, out: Tensor) -> None:
         """Writes the rows into ``out``, float32 [k, F], contiguous."""
 
 
 def packing(layout: Layout, device: torch.device, threads: int) -> Packing:
-    """threads: on the CPU."""
+    """The packing for a layout on this device. threads: on the CPU."""
     if device.type == "cuda":
         from gpu_baselines.kernels import cuda  # where there is no GPU, there may be no Triton
 

@@ -12,7 +12,7 @@ from siafu.sparse import Array
 
 
 class Packing:
-    """``gpu_baselines.kernels.Packing``."""
+    """``gpu_baselines.kernels.Packing`` on the CPU."""
 
     def __init__(self, layout: Layout, threads: int = 1):
         self.layout, self._threads = layout, threads
@@ -32,7 +32,7 @@ class Packing:
         return message
 
     def check(self) -> None:
-        """``pack`` lets nothing pass."""
+        """Does nothing: ``pack`` accepts no invalid values."""
 
     def unpack(self, message: Tensor, out: Tensor) -> None:
         bytes_, rows, layout = message.numpy(), out.numpy(), self.layout

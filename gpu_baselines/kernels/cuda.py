@@ -23,7 +23,7 @@ _NAN = tl.constexpr(0x7FC0)  # as a bfloat16: Z of a row that cannot be sent
 
 
 class Packing:
-    """``gpu_baselines.kernels.Packing``."""
+    """``gpu_baselines.kernels.Packing`` on a GPU."""
 
     def __init__(self, layout: Layout, device: torch.device):
         self.layout = layout
@@ -63,7 +63,8 @@ class Packing:
 
 
 def _shape(width: int) -> dict[str, Any]:
-    """FULL: a row's values are all the quads of all slices, and every group of codes begins where a word may."""
+    """Block sizes of the kernels. FULL: rows fill all quads of all slices, and every group of codes begins on a
+    word."""
     quads = triton.next_power_of_2((width + 3) // 4)
     slices = min(MOST_SLICES, max(1, quads // LEAST_QUADS))
     lanes = quads // slices
@@ -75,7 +76,7 @@ def _shape(width: int) -> dict[str, Any]:
 
 @triton.jit
 def _mixed(x):  # type: ignore[no-untyped-def]
-    """SplitMix64's finaliser, of uint64."""
+    """SplitMix64's finaliser of a uint64."""
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
     return x ^ (x >> 31)
@@ -83,7 +84,7 @@ def _mixed(x):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _float32(x):  # type: ignore[no-untyped-def]
-    """Of a bfloat16 in the lower half of a uint32."""
+    """The float32 of a bfloat16 in the lower half of a uint32."""
     return (x << 16).to(tl.float32, bitcast=True)
 
 

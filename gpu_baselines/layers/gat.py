@@ -60,7 +60,7 @@ class Attention(Layer):
 
 
 def _attended(T: Tensor, s: Tensor, t: Tensor, edges: AttentionEdges, slope: float, kept: Tensor | None) -> Tensor:
-    """Z [n, K, D]; ``kept`` [m, K] multiplies what the softmax makes."""
+    """Z [n, K, D]; ``kept`` [m, K] multiplies the softmax's coefficients."""
     if T.is_cuda:
         from gpu_baselines.kernels.attention import Attend  # where there is no GPU, there may be no Triton
 

@@ -70,7 +70,7 @@ class Cagnet:
         return self._learner.step(epoch, loss)
 
     def tally(self) -> Array:
-        """The first replica evaluates; others have seen no vertex."""
+        """Evaluates on the first replica; the others count no vertex."""
         if not self._grid.replica:
             return self._evaluation.tally(self.net)
         spec, none = self.run.spec, np.zeros(0, np.int64)

@@ -70,8 +70,8 @@ class GNNPipe:
     # --- the pipeline -------------------------------------------------------------------------------------------------
 
     def _pipelined(self, epoch: int) -> tuple[float, Tensor, Tensor | None]:
-        """Loss of the whole graph; this stage's gradient, in the order of ``Net.named``;
-        the norm of the net's, if clipped."""
+        """The loss of the whole graph; this stage's gradient, in the order of ``Net.named``; and the norm of the net's
+        gradient, if clipped."""
         run, place, links, count = self._run, self._place, self._links, len(self._chunks)
         self._learner.optimiser.zero_grad(set_to_none=True)
         self._remember()
@@ -131,7 +131,7 @@ class GNNPipe:
         return float(both[0]), gradient, both[1].sqrt() if clipped else None
 
     def _order(self, epoch: int) -> list[int]:
-        """Of chunks, in that epoch; equal on all ranks."""
+        """The order of chunks in an epoch; equal on all ranks."""
         count = len(self._chunks)
         if not self._run.baseline.shuffle:
             return list(range(count))
@@ -139,7 +139,8 @@ class GNNPipe:
         return [int(number) for number in rng.permutation(count)]
 
     def _remember(self) -> None:
-        """The history of epoch 0: what the weights make of the whole graph. Set-up: it is no epoch's traffic."""
+        """Fills the history of epoch 0 with the present weights' rows of the whole graph. This is set-up: its traffic
+        belongs to no epoch."""
         if self._memory.remembers or len(self._chunks) == 1:
             return
         self._held.seen.rows = {}
@@ -149,7 +150,7 @@ class GNNPipe:
     # --- collapse -----------------------------------------------------------------------------------------------------
 
     def _recovered(self, epoch: int, loss: float) -> bool:
-        """Whether training has collapsed, and begins anew from good weights: then the epoch is to be done again."""
+        """Whether training has collapsed and now starts over from good weights: the epoch must then be repeated."""
         given_up = bool(self._recoveries) and self._recoveries[-1]["chunks"] is None
         if not self._run.baseline.recover or given_up:
             return False
@@ -196,7 +197,7 @@ class GNNPipe:
         return METRICS[run.spec.target].tally(logits, as_array(part.labels)[:count], part.split[:count])
 
     def _inferred(self, held: Held, kind: str) -> Tensor:
-        """What this stage makes of the whole graph, exactly; one stage after the other."""
+        """This stage's exact output on the whole graph; one stage after the other."""
         run, place, graph, state = self._run, self._place, held.graph, dict[str, Tensor]()
         H: Any = graph.features
         if not place.first:
@@ -213,7 +214,7 @@ class GNNPipe:
         return H
 
     def _gather(self) -> None:
-        """Every stage's weights go to all ranks."""
+        """Broadcasts every stage's weights to all ranks."""
         for stage, net in enumerate(self._stages if self._place.num_stages > 1 else ()):
             parameters = [W for _, W in net.named()]
             flat = torch.cat([W.detach().flatten() for W in parameters])
@@ -269,7 +270,7 @@ class GNNPipe:
 
 
 def _constant(run: Run, part: Part) -> float:
-    """The loss of the best answer that does not look at the vertex. Collective."""
+    """The loss of the best prediction that ignores the vertex. Collective."""
     spec, labels = run.spec, as_array(part.labels)[part.train.cpu().numpy()]
     if spec.target == "classes":
         sums = np.bincount(labels, minlength=spec.num_classes).astype(np.float64)

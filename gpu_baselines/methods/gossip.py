@@ -1,13 +1,14 @@
 """GossipGCN (thesis, 2021): workers take batches from a pool, and average gradients in pairs, whenever two are ready.
 
-1. v2 is Algorithm 6, v1 Algorithm 5: ``gpu_baselines.work_pool`` has both, and what workers do between their questions.
-2. The thesis' pool has every batch once for each epoch. Ours has one epoch's, by their places in what
-   ``gpu_baselines.batches`` gives, and workers wait for each other between epochs, since the runner evaluates and saves
-   there; whoever is still waited for is served at each epoch's end.
+1. v2 is Algorithm 6, v1 Algorithm 5: ``gpu_baselines.work_pool`` has both, and the work of workers between their
+   questions.
+2. The thesis' pool has every batch once for each epoch. Our pool has the batches of one epoch, by their places in
+   ``gpu_baselines.batches``, and workers wait for each other between epochs, since the runner evaluates and saves
+   there; a worker that is still awaited is served at each epoch's end.
 3. A worker that leaves gives the gradient of its last step; one that has computed none yet takes its partner's.
 4. Each worker updates its own model, and the best one is the result (``gpu_baselines.worker``).
-5. Who computes which batch depends on who is how fast: with several ranks two runs differ, and so does one that is
-   resumed. One worker is Cluster-GCN, bit for bit.
+5. Which worker computes which batch depends on their speeds: with several ranks two runs differ, and so does a resumed
+   run. One worker is Cluster-GCN, bit for bit.
 6. Two workers with an interval of 1 have nobody else to choose, and are as slow as the slower one; with four, a slow
    worker holds up one other at a time. A worker waits for up to ``interval`` batches of its partner:
    ``baseline.timeout_s`` must be longer.
@@ -99,7 +100,7 @@ class GossipGCN:
         return NONE
 
     def _average(self, partner: int) -> None:
-        """Both add in one order of ranks, so that they get equal bits."""
+        """Averages with a partner. Both add in the same order of ranks, so that they get equal bits."""
         group, mine = self._run.group, self._worker.gradient
         nothing, theirs = mine.new_empty(0), torch.empty_like(mine)
         sends, recvs = [nothing] * group.size, [nothing] * group.size

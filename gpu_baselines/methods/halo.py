@@ -70,7 +70,7 @@ class HaloTraining:
 
 
 def made_halo(run: Run, part: Part) -> Halo:
-    """As the settings ask: exact rows, late ones, quantised ones, and any of them together."""
+    """The halo of the settings: exact rows, late ones, quantised ones, and any combination."""
     asked, clock = run.baseline, run.clock
     quantised = Quantised(run, part) if asked.scheme != "none" else None
     routes = Routes(part, run.group, clock, quantised)
@@ -81,7 +81,7 @@ def made_halo(run: Run, part: Part) -> Halo:
 
 
 def made_net(run: Run, rows: Tensor | None) -> Net:
-    """``rows`` of this rank are those that SyncBN may learn from; None: all."""
+    """The net. ``rows``: of this rank, those that SyncBN may learn from; None: all."""
     num_linear = run.baseline.num_linear
     if run.baseline.norm != "batch":
         return nets.build(run.spec, run.device, num_linear=num_linear)
@@ -91,7 +91,7 @@ def made_net(run: Run, rows: Tensor | None) -> Net:
 
 
 class Evaluation:
-    """Exact full-graph inference over parts with halos: what every method with parts judges itself by."""
+    """Exact full-graph inference over parts with halos, with which every method with parts is evaluated."""
 
     def __init__(self, run: Run, part: Part, masks: Masks, training: PartGraph | None = None):
         self._run, self._part = run, part
@@ -113,7 +113,7 @@ def _part(run: Run, lane: Lane) -> Part:
 
 
 class _AllReduce(torch.autograd.Function):
-    """The sum over all ranks; its gradient is the sum of theirs."""
+    """The sum over all ranks; its gradient is the sum of all ranks' gradients."""
 
     @staticmethod
     def forward(ctx: Any, X: Tensor, run: Run) -> Tensor:

@@ -80,7 +80,7 @@ class Sampling:
         pass
 
     def _loss(self, batch: Array, step: int) -> Tensor:
-        """Summed over this rank's share of the batch."""
+        """The loss summed over this rank's share of the batch."""
         run = self._run
         seeds = batch[self._owner[batch] == run.group.rank]
         made, H = blocks(self._store, seeds, run.baseline.fanouts, self._aggregation, self._masks, step, run.threads)

@@ -1,12 +1,13 @@
 """SANCUS (Peng et al., VLDB 2022): CAGNET's broadcasts, of which ranks skip some and compute with older rows instead.
 
-1. By default by the schedule of its authors' code (chenzhao/light-dist-gnn, models/cached_gcn.py): every epoch up to
-   number ``fresh``, then one epoch in ``every``. They have 50 and 2, and the features once: ``preaggregate``. (As
-   published the code has its caches switched off: it is CAGNET 1D, like ``every`` = 1.)
-2. With ``skip`` > 0 instead by how much rows change, the paper's adaptive variant: a rank's rows are due when
-   ‖H - H'‖ > skip ‖H'‖ (Frobenius), H' being what it broadcast last, or when they have changed at all and it has
-   skipped ``max_skips`` broadcasts in a row. Before each layer ranks agree on who broadcasts: one flag each,
-   all-reduced ("control").
+1. By default ranks follow the schedule of the authors' code (chenzhao/light-dist-gnn, models/cached_gcn.py): they
+   broadcast in every epoch up to number ``fresh``, then in one epoch of ``every``. The code has 50 and 2, and sends the
+   features once: ``preaggregate``. (As published the code has its caches switched off: it is CAGNET 1D, like ``every``
+   = 1.)
+2. With ``skip`` > 0 ranks decide by how much rows change, the paper's adaptive variant. A rank broadcasts if ‖H - H'‖ >
+   skip ‖H'‖ (Frobenius), H' being its last broadcast. It also does if rows have changed at all and it has skipped
+   ``max_skips`` broadcasts in a row. Before each layer ranks agree on who broadcasts: one flag each, all-reduced
+   ("control").
 3. Rows are compared, and travel, before dropout: everybody drops the copy that it has by this epoch's mask.
    But dropout in earlier layers changes rows too: MEASURED on cora, 2 ranks, 150 epochs, skip = 0.05 saves 70% of the
    broadcasts without dropout, none with 0.5, where it takes skip = 1 to save 89%. Its authors train without.
@@ -30,7 +31,7 @@ class Sancus(Cagnet):
 
 
 class Skipping(Broadcasts):
-    """In a grid without replicas."""
+    """Broadcasts that ranks may skip, in a grid without replicas."""
 
     def __init__(self, grid: Grid, sizes: list[int], clock: Clock, device: torch.device, asked: Baseline):
         """sizes: rows of each block. asked: fresh and every, or skip and max_skips."""
@@ -39,10 +40,10 @@ class Skipping(Broadcasts):
         self._device, self._asked = device, asked
         # All mutable state, by layer:
         self._sent: dict[int, Tensor] = {}  # [n, F], our rows as others have them
-        self._held: dict[int, Tensor] = {}  # [h', F], of others' rows those that we want
+        self._held: dict[int, Tensor] = {}  # [h', F], others' rows that we need
         self._skips: dict[int, int] = {}  # in a row
         self._epochs: dict[int, int] = {}  # so far
-        self._given, self._saved = 0, 0  # our broadcasts so far, and those that we skipped
+        self._given, self._saved = 0, 0  # our broadcasts so far, and our skipped ones
 
     def __call__(self, way: Way, layer: int, rows: Tensor, wanted: list[Tensor]) -> Tensor:
         if way == "backward":
@@ -74,7 +75,7 @@ class Skipping(Broadcasts):
             self._skips[layer], self._epochs[layer] = state[f"sancus.{layer}.skips"].tolist()
 
     def facts(self) -> dict[str, object]:
-        """Of all ranks. Collective."""
+        """Facts of all ranks. Collective."""
         told = self.grid.column.share([self._given, self._saved])
         given, saved = (sum(one[i] for one in told) for i in (0, 1))
         found: dict[str, object] = {"broadcasts": given, "broadcasts_skipped": saved}
@@ -91,7 +92,7 @@ class Skipping(Broadcasts):
         return f"it skips after epoch {asked.fresh + 1}: train for longer, or lower baseline.fresh = {asked.fresh}"
 
     def _who_goes(self, layer: int, rows: Tensor) -> list[bool]:
-        """Of all ranks: whether they broadcast their rows of this layer."""
+        """Whether each rank broadcasts its rows of this layer."""
         if not self._asked.skip:
             return [self._recorded(layer, rows, self._scheduled(layer))] * self.grid.num_blocks
         flags = torch.zeros(self.grid.num_blocks, dtype=torch.int32, device=self._device)
@@ -112,7 +113,7 @@ class Skipping(Broadcasts):
         return not change <= asked.skip * norm or (change > 0 and self._skips[layer] >= asked.max_skips)
 
     def _recorded(self, layer: int, rows: Tensor, goes: bool) -> bool:
-        """``goes``, of our rows; remembers them if so."""
+        """Records whether our rows are broadcast, and keeps them if so; returns ``goes``."""
         self._epochs[layer] = self._epochs.get(layer, 0) + 1
         if goes:
             self._sent[layer], self._skips[layer] = rows.clone(), 0

@@ -37,12 +37,12 @@ class Recognised(NamedTuple):
     found: Found
 
     def missing(self) -> Path | None:
-        """A file that belongs to it and is not there."""
+        """A file of the format that is not there."""
         return next((file for file in self.found.files if not file.is_file()), None)
 
 
 def recognised(path: Path) -> Recognised | None:
-    """The format of a file, or of the one graph in a folder; None if it is in none of FORMATS.
+    """The format of a file, or of the one graph in a folder; None if no format of FORMATS fits.
 
     Raises: DatasetError if a folder holds several graphs.
     """
@@ -67,7 +67,7 @@ def _of_file(file: Path) -> Recognised | None:
 
 
 def files(argument: str) -> list[Path]:
-    """All that the graph is read from, but for what options name."""
+    """All files that the graph is read from, except those that options name."""
     path = Path(path_and_options(argument)[0])
     one = recognised(path)
     return [path] if one is None else [file for file in one.found.files if file.is_file()]
@@ -76,7 +76,7 @@ def files(argument: str) -> list[Path]:
 def load(argument: str) -> Graph:
     """The graph in PATH[?features=FILE&target=KIND].
 
-    Raises: DatasetError if a file that belongs to it is not there, or is not as its format says.
+    Raises: DatasetError if one of its files is missing, or does not follow the format.
     """
     path = Path(path_and_options(argument)[0])
     if not path.exists():

@@ -77,7 +77,8 @@ def graph_of(
 
 
 def split_by(num_vertices: int, train: Array, val: Array, test: Array, shown: str) -> Array:
-    """uint8 [N, 1] of the numbers of vertices. Raises: DatasetError for a number that is no vertex, or in two parts."""
+    """The split with these vertex numbers, uint8 [N, 1]. Raises: DatasetError for a number that is no vertex, or in two
+    parts."""
     split = np.zeros((num_vertices, 1), np.uint8)
     for kind, chosen in ((TRAIN, train), (VAL, val), (TEST, test)):
         check_within(chosen, num_vertices, shown)
@@ -90,21 +91,21 @@ def split_by(num_vertices: int, train: Array, val: Array, test: Array, shown: st
 
 
 def check_within(numbers: Array, num_vertices: int, shown: str) -> None:
-    """Raises: DatasetError about the first that is no vertex."""
+    """Raises: DatasetError about the first number that is no vertex."""
     wrong = (numbers < 0) | (numbers >= num_vertices)
     if wrong.any():
         raise DatasetError(f"{shown}: vertex {numbers[np.argmax(wrong)]}, must be in 0..{num_vertices - 1}")
 
 
 def check_each(numbers: Array, num_vertices: int, file: Path) -> None:
-    """Raises: DatasetError about a number that is no vertex, or is there twice."""
+    """Raises: DatasetError about a number that is no vertex, or occurs twice."""
     check_within(numbers, num_vertices, str(file))
     if len(np.unique(numbers)) < len(numbers):
         raise DatasetError(f"{file}: a vertex twice")
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Raises: DatasetError if the file is no JSON of an object."""
+    """Reads a JSON object. Raises: DatasetError if the file holds none."""
     try:
         made = json.loads(file.read_bytes())
     except (ValueError, RecursionError, OSError) as error:
@@ -115,7 +116,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def integers(values: Iterable[Any], file: Path) -> Array:
-    """int64 of integers, or of texts of them. Raises: DatasetError for anything else."""
+    """Integers, or texts of integers, as int64. Raises: DatasetError for anything else."""
     try:
         return np.array([value if type(value) is int else _integer(value) for value in values], np.int64)
     except (ValueError, TypeError, OverflowError):
@@ -129,7 +130,8 @@ def _integer(value: Any) -> int:
 
 
 def labels_by(numbers: Array, given: Iterable[Any], num_vertices: int, file: Path) -> Array:
-    """int64 [N], or int8 [N, C] where each is a list of 0 and 1; -1 for vertices that are not among the numbers.
+    """Labels of all vertices: int64 [N], or int8 [N, C] if each is a list of 0 and 1; -1 for vertices that are not in
+    ``numbers``.
 
     Raises: DatasetError for a number that is no vertex, or labels that are neither.
     """

@@ -54,7 +54,7 @@ def load(found: Found, given: dict[str, str]) -> Graph:
 
 
 def _table(file: Path, width: int) -> list[list[str]]:
-    """The columns of each line but the title's."""
+    """The columns of each line below the title."""
     try:
         lines = file.read_text("utf-8").splitlines()[1:]
     except (OSError, ValueError) as error:
@@ -67,7 +67,7 @@ def _table(file: Path, width: int) -> list[list[str]]:
 
 
 def _features(texts: list[str], file: Path) -> Rows:
-    """A row of numbers each; of rows that are not equally long, the places of ones."""
+    """The rows: of numbers; if rows have different lengths, they list the columns of ones."""
     try:
         with np.errstate(over="ignore"):  # what is infinite then is refused by the check of the graph
             rows = [np.array(text.split(","), np.float32) for text in texts]

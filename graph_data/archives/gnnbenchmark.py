@@ -45,7 +45,7 @@ def _attributes(arrays: dict[str, Array]) -> Rows:
 
 
 def _class_names(file: Path, least: int) -> tuple[str, ...]:
-    """As many texts as there are classes, or none."""
+    """The archive's class names if there is a different one for each class, else ()."""
     if "class_names" not in npzfile.names(file):
         return ()
     held = npzfile.pickled(file, "class_names")

@@ -61,7 +61,7 @@ def _records(given: Any, name: str, file: Path) -> list[dict[str, Any]]:
 
 
 def _numbers(ids: dict[str, Any], chosen: Any, file: Path) -> Array:
-    """Of ids that are keys of id_map: JSON has texts there."""
+    """Vertex numbers of ids, which are texts in id_map: JSON has only texts as keys."""
     try:
         return integers((ids[str(one)] for one in chosen), file)
     except KeyError as missing:
@@ -88,7 +88,7 @@ def _weights(links: list[dict[str, Any]], file: Path) -> Array | None:
 
 
 def _role(node: dict[str, Any], file: Path) -> int:
-    """A node with one of the two flags says false of the other."""
+    """The role of a node by its two flags. A node with only one of them has false for the other."""
     val, test = (node.get(flag, False) for flag in ("val", "test"))
     if not {type(val), type(test)} <= {bool, int}:
         raise DatasetError(f"{file}: node {str(node.get('id'))[:60]!r}: val and test must be true or false")

@@ -63,7 +63,7 @@ def load(found: Found, given: dict[str, str]) -> Graph:
 
 
 def _matrix(file: Path) -> Any:
-    """As csr. By NumPy's reader of text: SciPy's (1.17) dies of SIGSEGV where a number has other bytes behind it.
+    """The matrix as csr, read by NumPy's text reader: SciPy's (1.17) dies of SIGSEGV if other bytes follow a number.
 
     Raises: DatasetError for a file that is no coordinate matrix of numbers, or says
     that it has more entries than bytes.

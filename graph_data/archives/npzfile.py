@@ -21,7 +21,7 @@ _HEADER_BYTES = 256  # of an array of objects
 
 
 def names(file: Path) -> frozenset[str]:
-    """Of the arrays in the archive; none if it is none."""
+    """Names of the arrays in the archive; empty if it is no archive."""
     try:
         with zipfile.ZipFile(file) as archive:
             return frozenset(name.removesuffix(".npy") for name in archive.namelist())
@@ -30,7 +30,7 @@ def names(file: Path) -> frozenset[str]:
 
 
 def arrays(file: Path, only: Container[str] | None = None) -> dict[str, Array]:
-    """All arrays, or those of these names that are there. Raises: DatasetError."""
+    """All arrays, or those of ``names`` that exist. Raises: DatasetError."""
     try:
         with file.open("rb") as stream:
             if not zipfile.is_zipfile(stream):
@@ -44,16 +44,16 @@ def arrays(file: Path, only: Container[str] | None = None) -> dict[str, Array]:
 
 
 def besides(file: Path, read: Container[str], num_vertices: int, shown: str) -> tuple[Array, tuple[str, ...]]:
-    """The split in an archive whose format publishes none, uint8 [N, S], and the note on what else is in it.
+    """The split in an archive whose format has none, uint8 [N, S], and a note on its other arrays.
 
-    Raises: DatasetError for what looks like a weight, a label, or a split that is none.
+    Raises: DatasetError for an array that looks like a weight, a label, or an invalid split.
     """
     found = sorted_out({name: _shown(file, name) for name in sorted(names(file)) if name not in read}, {}, shown)
     return split_of(found.splits, num_vertices, shown), left_out(found.left, num_vertices, shown)
 
 
 def _shown(file: Path, name: str) -> Array:
-    """An array; an empty one for what was pickled."""
+    """The array; an empty one if it is pickled."""
     try:
         return arrays(file, (name,))[name]
     except DatasetError:
@@ -61,7 +61,7 @@ def _shown(file: Path, name: str) -> Array:
 
 
 def scipy_matrix(file: Path) -> Any:
-    """Of a file by ``scipy.sparse.save_npz``, as csr. Raises: DatasetError."""
+    """The matrix in a file of ``scipy.sparse.save_npz``, as csr. Raises: DatasetError."""
     parts = arrays(file, ("data", "indices", "indptr", "row", "col", "format", "shape"))
     kind = parts.get("format", np.array("csr")).astype("U").ravel()
     try:

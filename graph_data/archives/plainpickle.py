@@ -1,12 +1,11 @@
 """Pickles of arrays, sparse matrices and plain containers, read without running them.
 
-A pickle is a program. Here it is one of the instructions that make numbers, texts, lists, tuples and dicts,
-and what it may call is ``BUILDERS`` alone: functions and classes of this file that stand for those of numpy
-and SciPy and check what they are given. Everything else is refused by its name. Memory: all that is made is as
-long as the bytes that it is made of.
+A pickle is a program. This one runs only instructions that make numbers, texts, lists, tuples and dicts, and calls only
+``BUILDERS``: functions and classes of this file that stand for those of numpy and SciPy and check their arguments.
+Everything else is refused by its name. Memory: every object is as long as the bytes that it is made from.
 
-Python's own unpickler is not used: what it keeps from being called is a list of names, and it takes
-the memory that an index asks for.
+Python's own unpickler is not used: it is limited only by a list of names, and it takes as much memory as an index asks
+for.
 """
 
 from __future__ import annotations
@@ -32,11 +31,12 @@ _BROKEN = (ValueError, TypeError, KeyError, IndexError, AttributeError, Overflow
 
 
 class _Refused(Exception):
-    """What a pickle asks for and does not get."""
+    """Raised for anything that a pickle asks for and does not get."""
 
 
 def read(path: Path) -> Any:
-    """What the pickle holds: numbers, texts, lists, tuples, dicts, ``array`` and ``matrix`` for theirs.
+    """The content of the pickle: numbers, texts, lists, tuples, dicts; pass its arrays and matrices to ``array`` and
+    ``matrix``.
 
     Raises: DatasetError if there is no such file, it is broken, or it asks for anything else.
     """
@@ -197,7 +197,7 @@ def _defaultdict(*_: Any) -> dict[Any, Any]:
 
 
 def _instance(cls: Any, *_: Any) -> Any:
-    """copy_reg's: an instance whose state comes after."""
+    """Stands in for copy_reg's reconstructor: an instance that gets its state later."""
     if cls not in (_Csr, _Csc, _Coo):
         raise ValueError("an instance of no class that is known")
     return cls()
@@ -236,7 +236,8 @@ BUILDERS: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 class _Machine:
-    """Runs a pickle: calls BUILDERS alone, sets the state of what they made alone, and knows no other instruction."""
+    """Runs a pickle: calls only BUILDERS, sets only the state of objects that these made, and knows no other
+    instruction."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -290,7 +291,7 @@ class _Machine:
         return tuple(reversed([self.pop() for _ in range(count)]))
 
     def marked(self) -> list[Any]:
-        """What is on the stack from the last mark on."""
+        """Pops the items above the last mark off the stack."""
         start = self.marks.pop()
         items = self.stack[start:]
         del self.stack[start:]
@@ -335,7 +336,8 @@ class _Machine:
         self.top().__setstate__(state)
 
     def spend(self, values: tuple[Any, ...]) -> None:
-        """Counts what a stand-in copies: a memo names one value any number of times, in two bytes each."""
+        """Counts the values that a stand-in copies: a memo can name one value any number of times, in two bytes
+        each."""
         self.unspent -= sum(len(value) for value in values if isinstance(value, (str, bytes, list, tuple, dict)))
         if self.unspent < 0:
             raise ValueError(f"it makes more than {COPIES} times what it holds")
@@ -346,7 +348,7 @@ def _integer(line: bytes) -> int:
 
 
 def _quoted(line: bytes) -> str:
-    """What Python 2's repr made of bytes, each as the character of its number."""
+    """The text in a Python 2 repr of bytes, each byte as the character with its number."""
     if len(line) < 2 or line[0] != line[-1] or line[:1] not in (b"'", b'"'):
         raise ValueError("a text without quotes")
     return re.sub(rb"\\(x[0-9a-fA-F]{2}|.|$)", _unescaped, line[1:-1]).decode("latin1")

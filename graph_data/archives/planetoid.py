@@ -1,9 +1,9 @@
 """Planetoid's eight files (Yang, Cohen, Salakhutdinov, ICML 2016): ind.NAME.x, y, tx,
 ty, allx, ally, graph and test.index.
 
-Row i of ``tx`` and ``ty`` is the vertex on line i of test.index. The public split: the rows of ``y`` train,
-the next 500 validate, those of test.index test. A vertex in no file (citeseer has 15) has features of
-zeros, no label, and is in no split.
+Row i of ``tx`` and ``ty`` is the vertex on line i of test.index. The public split: rows of ``y`` train, the next 500
+validate, and vertices of test.index test. A vertex in no file (citeseer has 15) has zero features, no label, and no
+role.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _test_index(file: Path) -> Array:
 
 
 def _edges(file: Path) -> tuple[Array, Array, int]:
-    """src, dst and the number of lists: neighbours point at the vertex that lists them."""
+    """src, dst and the number of lists. Each listed neighbour is a source, the vertex that lists it the target."""
     lists = plainpickle.read(file)
     if not isinstance(lists, dict) or not all(type(near) is list for near in lists.values()):
         raise DatasetError(f"{file}: must be a dict of lists of neighbours")

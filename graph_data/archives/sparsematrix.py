@@ -51,7 +51,7 @@ def _within(values: Array, size: int) -> bool:
 
 
 def sparse_rows(made: Any) -> SparseRows:
-    """Of a ``scipy.sparse.csr_matrix`` without duplicates."""
+    """A ``scipy.sparse.csr_matrix`` without duplicates, as SparseRows."""
     made.sort_indices()
     return SparseRows(
         made.indptr.astype(np.int64),
@@ -71,12 +71,12 @@ def edges(made: Any) -> tuple[Array, Array, Array | None]:
 
 
 def square(made: Any) -> Any:
-    """Raises: ValueError if it is not as wide as high."""
+    """Raises: ValueError if the matrix is not square."""
     if made.shape[0] != made.shape[1]:
         raise ValueError(f"the adjacency matrix is {list(made.shape)}, must be square")
     return made
 
 
 def features(given: Any) -> Rows:
-    """Of a dense matrix, or of one of SciPy's."""
+    """Feature rows of a dense matrix, or of a SciPy matrix."""
     return given if isinstance(given, np.ndarray) else sparse_rows(given)

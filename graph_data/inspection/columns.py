@@ -27,7 +27,7 @@ class Features:
 
 
 def features_of(features: Matrix | SparseRows, made: str = "") -> Features:
-    """``made``: which of them siafu has made, as ``Graph.made_features`` says."""
+    """Describes the features. ``made``: ``Graph.made_features``."""
     sums = _of_sparse(features) if isinstance(features, SparseRows) else _of_dense(features)
     n, width = features.shape
     mean = sums.total / max(1, n)

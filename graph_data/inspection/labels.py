@@ -29,7 +29,7 @@ class Split:
     val: int
     test: int
     unused: int  # labelled vertices in none of them
-    classes_without_train: int  # of those that have a vertex
+    classes_without_train: int  # of the classes with a vertex
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def labels_of(graph: Graph, pairs: Pairs) -> Labels:
 
 
 def membership(graph: Graph) -> tuple[Array, Array]:
-    """Vertices and classes of all labels, int64 [K] each; of numbers, none."""
+    """Vertices and classes of all labels, int64 [K] each; empty for numbers."""
     if graph.target == "classes":
         vertices = np.flatnonzero(graph.labels >= 0)
         return vertices, graph.labels[vertices]
@@ -150,7 +150,7 @@ def _overlap(labels: Array, known: Array, pairs: Pairs) -> float | None:
 
 
 def _correlation(columns: Array, pairs: Pairs) -> float | None:
-    """Of the two ends of every edge, both ways round."""
+    """Correlation of the labels at the two ends of every edge, in both directions."""
     found = []
     for column in columns.T:
         one, other = column[pairs.low], column[pairs.high]

@@ -44,8 +44,8 @@ class Report:
 
 
 def inspect_source(source: str, *, directed: bool = False, memory: str | int | None = None) -> Report:
-    """Loads the source and looks at it. Raises: DatasetError if it is malformed;
-    ConfigError if it does not fit in memory."""
+    """Loads and describes the source. Raises: DatasetError if it is malformed; ConfigError if it does not fit in
+    memory."""
     found = resolve(source)
     guess = estimate_of(found, Options(directed=directed), memory, stream=False)
     limit = guess.budget.limit if memory is not None else guess.budget.taken + available()
@@ -58,7 +58,7 @@ def inspect_source(source: str, *, directed: bool = False, memory: str | int | N
 
 
 def inspect(graph: Graph, preparation: Estimate | None = None) -> Report:
-    """Raises: DatasetError if the graph is malformed."""
+    """Describes a graph. Raises: DatasetError if it is malformed."""
     check(graph)
     features = checked(graph.features, graph.num_vertices, graph.name)
     pairs = pairs_of(graph)
@@ -76,7 +76,7 @@ def inspect(graph: Graph, preparation: Estimate | None = None) -> Report:
 
 
 def _warnings(structure: Structure, degrees: Degrees, labels: Labels, features: Features, twins: Twins) -> list[str]:
-    """One line each: what there is, and what to do about it."""
+    """One line for each warning: the problem, and what to do about it."""
     return [
         *_of_edges(structure, degrees),
         *_of_labels(structure, labels),

@@ -31,7 +31,7 @@ class Pairs:
         return np.bincount(self.low, minlength=n) + np.bincount(self.high, minlength=n)
 
     def neighbours(self) -> tuple[Array, Array]:
-        """CSR of the targets of what is listed: int64 [N + 1], [E']."""
+        """CSR of the targets of the listed edges: int64 [N + 1], [E']."""
         src, dst = unpack(self.out, self.num_vertices)
         return row_starts(src, self.num_vertices), dst
 
@@ -60,7 +60,7 @@ class Structure:
 
 @dataclass(frozen=True)
 class Degrees:
-    """Of pairs of neighbours."""
+    """Degrees, over pairs of neighbours."""
 
     min: int
     median: float
@@ -72,7 +72,7 @@ class Degrees:
 
 
 def pairs_of(graph: Graph) -> Pairs:
-    """What is left of the source's list without repetitions."""
+    """Pairs of neighbours, and the source's edges, without repetitions."""
     n, apart = graph.num_vertices, graph.src != graph.dst
     src, dst = graph.src[apart], graph.dst[apart]
     low, high = unpack(each_once(pack(np.minimum(src, dst), np.maximum(src, dst), n)), n)
@@ -118,7 +118,7 @@ def degrees_of(pairs: Pairs) -> Degrees:
 
 
 def _histogram(degree: Array) -> tuple[tuple[int, int, int], ...]:
-    """0, 1, 2 to 3, 4 to 7, ...: without the empty bins at the end."""
+    """Bins of degrees: 0, 1, 2 to 3, 4 to 7, ...; without the empty ones at the end."""
     edges = [0, *(1 << k for k in range(int(degree[-1]).bit_length() + 1))]
     counts = np.diff(np.searchsorted(degree, edges))
     return tuple((low, high - 1, int(c)) for low, high, c in zip(edges[:-1], edges[1:], counts, strict=True))

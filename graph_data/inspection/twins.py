@@ -20,8 +20,7 @@ from siafu.sparse import Array, SparseRows
 
 @dataclass(frozen=True)
 class Copies:
-    """Vertices that have something in common with another one, and those for test that have it with one for
-    training."""
+    """Vertices that share something with another vertex, and test vertices that share it with a training vertex."""
 
     vertices: int
     in_train: tuple[int, ...]  # of test vertices, per split
@@ -54,7 +53,7 @@ def twins_of(graph: Graph, pairs: Pairs) -> Twins:
 
 
 def _copies(hashes: Array, counts: Array, split: Array) -> Copies:
-    """Of the vertices that count, those whose hash another one of them has."""
+    """The counted vertices whose hash another counted vertex has."""
     vertices = np.flatnonzero(counts)
     _, group, size = np.unique(hashes[vertices], return_inverse=True, return_counts=True)
     twin = size[group] > 1
@@ -76,7 +75,7 @@ def _targets(pairs: Pairs) -> tuple[Array, Array]:
 
 
 def _features(features: Matrix | SparseRows) -> tuple[Array, Array]:
-    """A hash of every row, the same for dense and sparse rows, uint64 [N], and whether it has a value other than 0."""
+    """A hash of each row, equal for dense and sparse rows, uint64 [N], and whether the row has a value other than 0."""
     if isinstance(features, SparseRows):
         terms = np.where(features.data != 0, _term(features.data, features.indices), np.uint64(0))
         filled = _row_sums((features.data != 0).astype(np.uint64), features.indptr) > 0
@@ -101,7 +100,7 @@ def _labels(graph: Graph) -> Array:
 
 
 def _row_sums(terms: Array, indptr: Array) -> Array:
-    """Modulo 2^64: what a running sum loses on its way, differences lose too."""
+    """Sums of rows modulo 2^64: an overflow of the running sum cancels in the differences."""
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
     sums: Array = total[indptr[1:]] - total[indptr[:-1]]
     return sums

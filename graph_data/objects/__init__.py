@@ -1,6 +1,6 @@
 """Graphs in memory, as other packages' objects: which module reads which class.
 
-Nothing is imported to find out: who holds an object of a package has imported it.
+No package is imported to recognise an object: a caller with an object of a package has imported it.
 """
 
 from __future__ import annotations

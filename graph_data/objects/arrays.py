@@ -106,8 +106,8 @@ def from_arrays(
 
 
 def _types_of(edge_type: Any, num_edge_types: int | None, name: str) -> tuple[Array | None, int, tuple[str, ...]]:
-    """Types of edges [E], how many there are, and what they were called where codes became 0, 1,
-    ...: unless it is said how many."""
+    """Types of edges [E] and their number. Without a given number, types are renumbered 0, 1, ...; returns their former
+    names too."""
     types = None if edge_type is None else column(edge_type, "edge types", name)
     if types is not None and types.dtype.kind not in "iub":
         raise DatasetError(f"{name}: edge types are {types.dtype}, must be integers from 0 on")
@@ -195,7 +195,7 @@ def from_mapping(
 
 
 def _target(found: Found) -> str:
-    """What the entry ``target`` says of labels; an array there is none that we use, and is left over."""
+    """The kind of labels by the entry ``target``. An array of that name is not ours: it stays unused."""
     said = found.values.pop("target", "auto")
     if not isinstance(said, str) and (array(said).ndim or array(said).dtype.kind != "U"):
         found.left[found.keys["target"]] = said
@@ -237,8 +237,7 @@ def _pairs(found: Found, name: str) -> tuple[Array, tuple[str, ...]]:
 
 
 def ids_of(found: Found, num_vertices: int) -> tuple[Array | None, dict[str, Any]]:
-    """What the source calls vertices, if these are ascending integers and not 0..N-1; else None,
-    and the entry that is not used."""
+    """The source's vertex ids, if they are ascending integers and not 0..N-1; else None, and the unused entry."""
     if "n_id" not in found.values:
         return None, {}
     ids = array(found.values["n_id"])
@@ -253,16 +252,16 @@ def ids_of(found: Found, num_vertices: int) -> tuple[Array | None, dict[str, Any
 
 
 def classes_told(told: int | None, labels: Array, target: str) -> int:
-    """C as the source tells it, where labels cannot: of several classes or numbers that the user
-    asked for, it is their columns."""
+    """The number of classes: the source's, unless labels show it. For several classes or numbers that the user asked
+    for, the number of columns."""
     if told is None or target in ("labels", "numbers"):
         return num_classes_of(labels)
     return max(told, num_classes_of(labels)) if target == "classes" else told
 
 
 def names_of_features(told: Any, features: Any, rows: Rows, name: str) -> dict[str, tuple[str, ...]]:
-    """``Graph.names`` of the features' columns: as they are told, else a DataFrame's; none where they are numbers, or
-    two are alike."""
+    """``Graph.names`` of the features' columns: as given, else a DataFrame's; empty if they are numbers, or two are
+    equal."""
     words = told if told is not None else getattr(features, "columns", None)
     if words is None:
         return {}
@@ -278,7 +277,7 @@ def names_of_features(told: Any, features: Any, rows: Rows, name: str) -> dict[s
 
 
 def array(value: Any, what: str = "an array") -> Array:
-    """A numpy array of what is one, a tensor (of any device), or a list; ``what`` begins a message.
+    """The numpy array of an array, a tensor (of any device), or a list; ``what`` begins a message.
 
     Raises: DatasetError for masked values, rows of several lengths, and tensors without values of their own.
     """
@@ -303,7 +302,7 @@ def array(value: Any, what: str = "an array") -> Array:
 
 
 def column(value: Any, what: str, name: str) -> Array:
-    """One value per edge, [E], of [E] or [E, 1]. Raises: DatasetError for more of them."""
+    """One value per edge, [E], from [E] or [E, 1]. Raises: DatasetError for more columns."""
     values = array(value, f"{name}: {what}")
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -346,8 +345,8 @@ def rows_of(features: Any, name: str) -> Rows:
 
 
 def _check_order(rows: Any, what: str) -> None:
-    """Raises: DatasetError for a table or column of pandas that was shuffled: its index says which row is which vertex,
-    and its rows stand in another order."""
+    """Raises: DatasetError for a shuffled table or column of pandas: its index says which row belongs to which vertex,
+    and the rows are in another order."""
     if not hasattr(rows, "iloc"):
         return
     index = np.asarray(rows.index)
@@ -359,9 +358,9 @@ def _check_order(rows: Any, what: str) -> None:
 
 
 def words_of(labels: Any, target: str, name: str) -> tuple[Any, tuple[str, ...], list[str]]:
-    """Labels [N] that are texts (unknown: None, NaN, and ``MISSING``; blanks around them do not count, as in tables) as
-    classes int64 [N] in ascending order of the texts, the texts, and a note on those that say that there is none. Other
-    labels stay."""
+    """Text labels [N] as classes int64 [N] in ascending order of the texts, with the texts, and a note on texts that
+    mean unknown. Unknown: None, NaN, and ``MISSING``. Blanks around texts are ignored, as in tables. Other labels
+    stay."""
     if labels is None or hasattr(labels, "detach") or target not in ("auto", "classes"):
         return labels, (), []
     _check_order(labels, f"{name}: labels")
@@ -381,7 +380,7 @@ def words_of(labels: Any, target: str, name: str) -> tuple[Any, tuple[str, ...],
 
 
 def _is_nothing(value: Any) -> bool:
-    """None, NaN, or pandas' NA."""
+    """Whether a value is None, NaN, or pandas' NA."""
     return value is None or (isinstance(value, float) and math.isnan(value)) or str(value) == "<NA>"
 
 
@@ -427,7 +426,7 @@ def num_classes_of(labels: Array) -> int:
 
 
 def _parts(value: Any) -> Any:
-    """Arrays of a mask or list of vertices; of several, a list of these."""
+    """The arrays of a mask or vertex list; a list of arrays for several splits."""
     several = isinstance(value, list | tuple) and value and np.ndim(value[0])
     return [array(part) for part in value] if several else array(value)
 

@@ -60,8 +60,7 @@ def from_dgl(graph: Any, *, features: Any = None, target: str = "auto", name: st
 
 
 def joined(frames: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """What vertices or edges of every kind carry, one kind after the other, and the
-    names of what only some kinds have."""
+    """Data of vertices or edges of all kinds, one kind after the other, and the names that only some kinds have."""
     if len(frames) == 1:
         return dict(frames[0]), ()
     every = set.intersection(*map(set, frames))
@@ -131,7 +130,7 @@ def to_dgl(graph: Graph) -> Any:
 
 
 def frames_of(graph: Graph) -> tuple[dict[str, Array], dict[str, Array]]:
-    """What nodes and edges carry, by name; in copies, in types that DGL has: float32, int64, bool."""
+    """Node data and edge data by name. Copies, in types that DGL has: float32, int64, bool."""
     features = densified(graph.features, graph.name) if isinstance(graph.features, SparseRows) else graph.features
     labels = labels_for_losses(graph)
     nodes = {FEATURES: features.astype(np.float32), LABELS: labels, **masks_of(graph.split)}

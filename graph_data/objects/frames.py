@@ -105,7 +105,7 @@ ARGUMENTS = {
 
 
 def _without_folder(text: str, folder: str) -> str:
-    """A message or note on our files as one on the tables."""
+    """A message or note about our files, reworded for the user's tables."""
     text = text.replace(f"edges:{folder}", folder).replace(f"{folder}/", "")
     text = text.replace("edges.parquet", "edges").replace("vertices.parquet", "vertices")
     for said, ours in ARGUMENTS.items():
@@ -118,13 +118,13 @@ def _without_folder(text: str, folder: str) -> str:
 
 
 def _of(file: str, chosen: Any) -> str:
-    """FILE#COLUMN,COLUMN; "" for no columns."""
+    """FILE#COLUMN,COLUMN of these columns; "" without columns."""
     names = _names(chosen)
     return f"{file}#{columns.line_of(names)}" if names else ""
 
 
 def _names(chosen: Any) -> list[str]:
-    """Names of columns: of one, or of several. Those of pandas may be numbers, which Parquet calls by their digits."""
+    """Names of one or several columns. Those of pandas may be numbers, which become their digits in Parquet."""
     if chosen is None or (isinstance(chosen, str) and not chosen):
         return []
     return [*map(str, chosen)] if isinstance(chosen, Iterable) and not isinstance(chosen, str) else [str(chosen)]
@@ -134,7 +134,8 @@ def _names(chosen: Any) -> list[str]:
 
 
 def _written(frame: Any, what: str, folder: str, id_column: str) -> str:
-    """The file. Raises: DatasetError for what is no table, or has values that no column of Parquet can hold."""
+    """Writes a table to a file. Raises: DatasetError for anything but a table, or for values that no column of Parquet
+    can hold."""
     pa, narwhals, file = arrow(), _narwhals(), f"{folder}/{what}.parquet"
     try:
         table = narwhals.from_native(frame)
@@ -188,14 +189,14 @@ def _narwhals() -> Any:
 
 
 def _of_column(error: Exception) -> str:
-    """The reason in one line; Arrow names the column in a second argument."""
+    """An error's reason in one line; Arrow names the column in a second argument."""
     told = [" ".join(part.split()).rstrip(". ") for part in error.args if isinstance(part, str)]
     return "; ".join(told) or first_line_of(error)
 
 
 def _with_index(narwhals: Any, table: Any, what: str, id_column: str) -> Any:
-    """A table of pandas whose index, if it has names, is columns: of vertices the first ones, of edges the last ones,
-    as they are no ends. Others have no index.
+    """A pandas table with its named index as columns: for vertices the first columns; for edges the last, as an index
+    is no end. Other tables have no index.
 
     Raises: DatasetError for an index without a name that may be ids.
     """

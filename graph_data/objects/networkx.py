@@ -97,8 +97,7 @@ def _named(nodes: list[Any], name: str) -> tuple[NamedIds | None, tuple[str, ...
 def _frame(
     carried: list[dict[Any, Any]], table: Mapping[str, tuple[str, ...]], owners: list[Any], name: str, what: str
 ) -> dict[Any, Any]:
-    """What nodes or edges carry, by name: arrays of what we have a use for; of other
-    attributes, a list of the values."""
+    """Attributes of nodes or edges, by name: known ones as arrays, others as lists of values."""
     frame: dict[Any, Any] = {}
     for key in dict.fromkeys(key for data in carried for key in data):
         if plain(key) in table.get("y", ()):
@@ -113,7 +112,7 @@ def _frame(
 
 
 def _values(carried: list[dict[Any, Any]], key: Any, owners: list[Any], name: str, what: str) -> Array:
-    """The attribute of all of them."""
+    """The values of an attribute that all nodes or edges must have."""
     for data, owner in zip(carried, owners, strict=True):
         if key not in data:
             raise DatasetError(f"{name}: {what} {_shown(owner)} has no {key!r}, which others have")

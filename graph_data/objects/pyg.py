@@ -50,7 +50,7 @@ def from_pyg(
 def from_fields(
     found: dict[str, Any], *, weight: str | None = None, features: Any = None, target: str = "auto", name: str = "pyg"
 ) -> Graph:
-    """The graph of the fields of a ``Data``; else as ``from_pyg``."""
+    """The graph in the fields of a ``Data``; otherwise as ``from_pyg``."""
     there = {key: value for key, value in found.items() if value is not None}
     keys = sorted_out(there, FLAT, name).keys
     if "edge_index" not in keys:
@@ -73,8 +73,8 @@ def from_fields(
 
 
 def _homogeneous(data: Any) -> Any:
-    """One graph of all kinds of vertices. Raises: DatasetError unless all have features, of one width; for lists of
-    vertices, whose numbers are of one kind alone: PyG would join them as they are."""
+    """One graph of all kinds of vertices. Raises: DatasetError unless all kinds have features of one width. Also for
+    lists of vertices, which number one kind alone: PyG would join them unchanged."""
     for kind in data.node_types:
         for key, value in data[kind].items():
             if role_of(key) and not str(getattr(value, "dtype", "")).endswith("bool"):

@@ -23,15 +23,14 @@ SINKS = {
 
 @dataclass(frozen=True)
 class Written:
-    """What a sink has done."""
+    """The result of a sink."""
 
     source: str  # the name of a source that reads it back
     notes: tuple[str, ...] = ()  # what is other than in the graph, a line each
 
 
 def save(graph: Graph, kind: str, folder: Path) -> Written:
-    """Writes a graph that has been checked. Raises: ConfigError for an unknown format,
-    or a package that is not there."""
+    """Writes a checked graph. Raises: ConfigError for an unknown format, or a missing package."""
     if kind not in SINKS:
         raise ConfigError(f"format {kind!r}: {one_of(kind, SINKS)}")
     written: Written = loaded(SINKS[kind])(graph, folder)
@@ -45,8 +44,8 @@ def save(graph: Graph, kind: str, folder: Path) -> Written:
 
 
 def _asks(graph: Graph, kind: str) -> bool:
-    """Whether a reader must be told what the labels are: floats of 0 and 1, as PyG's and DGL's are of several classes
-    too, or one column of several classes, which is else one class per vertex."""
+    """Whether a reader must be told the kind of labels. Floats of 0 and 1 may also be several classes, as in PyG and
+    DGL; one column of several classes would be read as one class per vertex."""
     if graph.target == "labels" and graph.labels.shape[1] == 1 and kind != "bsnap":
         return True
     return zero_and_one(labels_for_losses(graph) if kind in ("dgl", "pyg") else graph.labels)

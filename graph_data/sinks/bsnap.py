@@ -20,7 +20,7 @@ PARTS = "graph.bsnap.parts"
 
 
 def save(graph: Graph, folder: Path) -> Written:
-    """FOLDER/graph.bsnap, features.bsnap and labels.bsnap; no self-loops, as Dorylus adds its own."""
+    """Writes FOLDER/graph.bsnap, features.bsnap and labels.bsnap; without self-loops, as Dorylus adds its own."""
     if graph.num_vertices > MAX_VERTICES:
         raise DatasetError(f"{graph.name}: {graph.num_vertices} vertices, bsnap's limit is {MAX_VERTICES}")
     kept = graph.src != graph.dst
@@ -46,7 +46,7 @@ def save(graph: Graph, folder: Path) -> Written:
 
 
 def save_parts(owner: Array, folder: Path) -> Path:
-    """FOLDER/parts_P/graph.bsnap.parts: the partition of every vertex, a line each."""
+    """Writes FOLDER/parts_P/graph.bsnap.parts: the partition of every vertex, a line each."""
     path = folder / f"parts_{int(owner.max()) + 1}" / PARTS
     path.parent.mkdir()
     path.write_bytes("\n".join(map(str, owner.tolist())).encode() + b"\n")
@@ -62,7 +62,7 @@ def _edges(path: Path, num_vertices: int, src: Array, dst: Array) -> None:
 
 
 def _features(path: Path, features: Rows) -> None:
-    """Sparse rows are made dense a block at a time."""
+    """Writes features. Sparse rows are made dense one block at a time."""
     with path.open("wb") as file:
         np.array([features.shape[1]], "<u4").tofile(file)
         for _, block in blocks(features):  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ KIND_OF = {kind: number for number, kind in KINDS.items()}
 
 
 def save(graph: Graph, folder: Path) -> Written:
-    """FOLDER/NAME.dgl."""
+    """Writes FOLDER/NAME.dgl."""
     path = folder / f"{graph.name}.dgl"
     nodes, edges = frames_of(graph)
     labels = io.BytesIO()
@@ -68,7 +68,7 @@ def save(graph: Graph, folder: Path) -> Written:
 
 
 def _metagraph(file: IO[bytes]) -> None:
-    """Of one kind of vertices and one of edges, from it to itself."""
+    """Writes the metagraph: one kind of vertices, and one kind of edges from it to itself."""
     file.write(struct.pack("<QQqq", META, CSR, 1, 1))
     for ids in ([0, 1], [0], [0]):
         _array(file, np.array(ids, np.int64))

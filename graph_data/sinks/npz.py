@@ -15,7 +15,7 @@ from siafu.sparse import Array, SparseRows
 
 
 def save(graph: Graph, folder: Path) -> Written:
-    """FOLDER/NAME.npz."""
+    """Writes FOLDER/NAME.npz."""
     path = folder / f"{graph.name}.npz"
     dtype = id_dtype(graph.num_vertices)
     arrays: dict[str, Array | np.int64] = {
@@ -43,8 +43,7 @@ def save(graph: Graph, folder: Path) -> Written:
 
 
 def names_note(graph: Graph, kept: Collection[str] = ()) -> tuple[str, ...]:
-    """What siafu keeps beside the numbers of vertices, classes, types and features, and this
-    format does not. kept: what it does."""
+    """Notes the ids and names that siafu keeps and this format does not. kept: names that it does keep."""
     ids = () if graph.ids is None else ("the ids of its source are not in it: vertices are numbered 0..N-1",)
     lost = [what.replace("_", " ") for what in graph.names if what not in (*kept, CHOSEN, *TABLE_COLUMNS)]
     names = (f"the names of its {' and '.join(lost)} are not in it: they are numbered",) if lost else ()

@@ -13,7 +13,7 @@ from siafu.graph import Graph
 
 
 def save(graph: Graph, folder: Path) -> Written:
-    """FOLDER/NAME.pt: ``Data.from_dict(torch.load(path, weights_only=True))``."""
+    """Writes FOLDER/NAME.pt: ``Data.from_dict(torch.load(path, weights_only=True))``."""
     path = folder / f"{graph.name}.pt"
     fields = tensors_of(graph)
     kept = replace(graph, ids=None) if "n_id" in fields else graph

@@ -20,12 +20,12 @@ SPARSE = "features.npz"  # as scipy.sparse.save_npz writes it: a table has no sp
 
 
 def save_csv(graph: Graph, folder: Path) -> Written:
-    """FOLDER/edges.csv, features.csv, labels.csv and split.csv."""
+    """Writes FOLDER/edges.csv, features.csv, labels.csv and split.csv."""
     return _save(graph, folder, "csv")
 
 
 def save_parquet(graph: Graph, folder: Path) -> Written:
-    """FOLDER/edges.parquet, features.parquet, labels.parquet and split.parquet."""
+    """Writes FOLDER/edges.parquet, features.parquet, labels.parquet and split.parquet."""
     return _save(graph, folder, "parquet")
 
 
@@ -62,7 +62,7 @@ def _save(graph: Graph, folder: Path, ending: str) -> Written:
 
 
 def _notes(graph: Graph) -> Iterator[str]:
-    """A reader counts classes by those that occur."""
+    """Notes classes without a vertex: a reader counts only classes that occur."""
     if graph.target == "classes" and graph.labels.max(initial=-1) + 1 < graph.num_classes:
         yield f"no vertex has class {graph.num_classes - 1}: {graph.labels.max(initial=-1) + 1} classes will be read"
 
@@ -78,15 +78,15 @@ def _edge_blocks(graph: Graph) -> Iterator[dict[str, Array]]:
 
 
 def _headers(graph: Graph, of: str) -> tuple[str, ...]:
-    """Names of the columns of "features", or of labels that are columns ("classes"), where they can be told apart, and
-    from that of the ids; else none."""
+    """Names of the columns of "features", or of labels that are columns ("classes"), if all differ, also from the ids'
+    column; else none."""
     words = graph.names.get(of, ())
     return tuple(words) if len({"id", *words}) == len(words) + 1 else ()
 
 
 def _feature_blocks(features: Array, named: tuple[str, ...]) -> Iterator[dict[str, Array]]:
-    """A second copy, in columns, is of so many rows, not of all; fewer would make many
-    small groups of a wide Parquet file."""
+    """Features in columns, a block of rows at a time, to limit the second copy. Smaller blocks would make many small
+    groups in a wide Parquet file."""
     named = named or tuple(f"x{i}" for i in range(features.shape[1]))
     rows = max(1, FEATURE_VALUES // max(1, features.shape[1]))
     for start in range(0, len(features), rows):
@@ -95,7 +95,7 @@ def _feature_blocks(features: Array, named: tuple[str, ...]) -> Iterator[dict[st
 
 
 def _labels(graph: Graph) -> dict[str, Array]:
-    """Without the vertices whose label is not known."""
+    """Labels, without the vertices whose label is unknown."""
     labels = _text_floats(graph.labels)
     matrix = labels.reshape(len(labels), -1)
     unknown = np.isnan(matrix) if graph.target == "numbers" else matrix < 0
@@ -109,13 +109,14 @@ def _labels(graph: Graph) -> dict[str, Array]:
 
 
 def _text_floats(values: Array) -> Array:
-    """float16 as float32, and truth as 0 and 1: what pyarrow writes as text, and we read again, to the last bit."""
+    """float16 as float32, and booleans as 0 and 1: types that pyarrow writes as text, and that we read back to the last
+    bit."""
     kinds = {np.dtype(np.float16): np.float32, np.dtype(bool): np.uint8}
     return values.astype(kinds[values.dtype]) if values.dtype in kinds else values
 
 
 def _write(path: Path, blocks: Iterator[dict[str, Array]]) -> None:
-    """A table in one of the formats, a block of columns after the other."""
+    """Writes a table in one of the formats, a block of columns after the other."""
     pa, csv, parquet = arrow("pyarrow"), arrow("pyarrow.csv"), arrow("pyarrow.parquet")
     first = pa.table(_columns(next(blocks)))
     writer: Any = csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter
@@ -126,7 +127,7 @@ def _write(path: Path, blocks: Iterator[dict[str, Array]]) -> None:
 
 
 def _columns(block: dict[str, Array]) -> dict[str, Array]:
-    """NaN of a matrix of numbers is a missing value, in text as in Parquet."""
+    """The columns of a matrix. NaN becomes a missing value, in text as in Parquet."""
     pa = arrow("pyarrow")
     return {name: pa.array(np.ascontiguousarray(values), from_pandas=True) for name, values in block.items()}
 

@@ -21,7 +21,7 @@ TOLD = ("features", "target")
 
 
 def options_of(argument: str, options: Sequence[str], kind: str = "") -> tuple[str, dict[str, str]]:
-    """The path and the options of PATH[?KEY=VALUE&...]. ``kind``: "bsnap:", for a message, where it is always said.
+    """The path and the options of PATH[?KEY=VALUE&...]. ``kind``: "bsnap:", if messages must name it.
 
     Raises: DatasetError for an option that is not one of these, or that is there twice.
     """
@@ -37,13 +37,13 @@ def options_of(argument: str, options: Sequence[str], kind: str = "") -> tuple[s
 
 
 def features_of(text: str, num_vertices: int) -> Any:
-    """Rows [N, F] of a .npy or .npz file, a table by vertex number, or ``random:F``;
-    those of a .npy file stay on disk."""
+    """Rows [N, F] of a .npy or .npz file, a table by vertex number, or ``random:F``; rows of a .npy file stay on
+    disk."""
     return vertexfiles.features(text, _table(text), num_vertices, _by_number(num_vertices), None, None)
 
 
 def named_columns(text: str) -> tuple[str, ...] | None:
-    """Names of these features' columns, where they are of a table and it has some."""
+    """Names of these features' columns, if they are a table's and have names."""
     return vertexfiles.feature_names(_table(text)) or None
 
 
@@ -52,7 +52,7 @@ def _table(text: str) -> vertexfiles.Table | None:
 
 
 def split_of(text: str | None, num_vertices: int) -> Array:
-    """uint8 [N, S] of a .npy file, or a table by vertex number; no split if there is none."""
+    """uint8 [N, S] of a .npy file, or of a table by vertex number; without a file, no split."""
     if not text:
         return np.zeros((num_vertices, 0), np.uint8)
     rows = None if vertexfiles.is_by_number(text) else vertexfiles.table(text)

@@ -73,7 +73,7 @@ class FeatureFile:
 
 @dataclass(frozen=True)
 class Bsnap:
-    """A folder of Dorylus': an ``EdgeSource``, and the files of its vertices."""
+    """A folder of Dorylus: an ``EdgeSource``, and the files of its vertices."""
 
     name: str
     folder: Path
@@ -95,7 +95,7 @@ class Bsnap:
         return self.listed
 
     def beside(self, what: str) -> Path | None:
-        """A file of SIDE_FILES, if it is there."""
+        """One of SIDE_FILES, if it exists."""
         path = self.folder / SIDE_FILES[what]
         return path if path.is_file() else None
 
@@ -112,7 +112,7 @@ class Bsnap:
         return np.fromfile(self.folder / GRAPH, "<u4", 2 * count, offset=offset).reshape(-1, 2)
 
     def per_edge(self, what: str) -> RowFile | None:
-        """A value for each edge from beside. Raises: DatasetError if their number is another."""
+        """A value for each edge from a side file. Raises: DatasetError if their number differs."""
         path = self.beside(what)
         if path is None:
             return None
@@ -134,7 +134,7 @@ class Bsnap:
         return self.beside("type") is not None
 
     def vertex_files(self) -> tuple[Path, ...]:
-        """Every file that is read beside the edges."""
+        """Every file that is read besides the edges."""
         named = [Path(text) for text in (self.features, self.split) if text and Path(text).is_file()]
         beside = [path for what in SIDE_FILES if (path := self.beside(what))]
         return (*named, *beside, *(path for file in (FEATURES, LABELS) if (path := self.folder / file).is_file()))
@@ -162,7 +162,7 @@ class Bsnap:
         )
 
     def num_edge_types(self, kinds: RowFile) -> int:
-        """As the file beside says; without it, one more than the last that occurs."""
+        """The number of edge types: from the side file; without it, one more than the largest type."""
         path = self.beside("types")
         if path is None:
             return int(kinds[:].max(initial=0)) + 1
@@ -231,7 +231,7 @@ def load(argument: str) -> Graph:
 
 
 def parse(argument: str) -> Bsnap:
-    """What an argument of the form above names. Raises: DatasetError for an option or a graph.bsnap that cannot be."""
+    """The graph that an argument of the form above names. Raises: DatasetError for an invalid option or graph.bsnap."""
     path, given = options_of(argument, OPTIONS, "bsnap:")
     folder = Path(path) if not path.endswith(".bsnap") else Path(path).parent
     graph = folder / GRAPH
@@ -253,8 +253,8 @@ def sizes(argument: str) -> Sizes:
 
 
 def positional(chunks: str, num_vertices: int, name: str) -> Array:
-    """Dorylus' own split, uint8 [N, 1]: of each of ``chunks`` equal ranges of vertices
-    the first 66% train, 10% validate."""
+    """Dorylus' own split, uint8 [N, 1]: in each of ``chunks`` equal ranges of vertices the first 66% train, the next
+    10% validate."""
     if not chunks.isdecimal() or not 1 <= int(chunks) <= num_vertices:
         raise DatasetError(f"{name}: split positional:{chunks}, must have 1..{num_vertices} chunks")
     split = np.full(num_vertices, NONE, np.uint8)

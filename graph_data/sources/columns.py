@@ -1,6 +1,6 @@
 """Reads columns of Parquet and CSV files through pyarrow, a block of rows at a time.
 
-What cannot be used is named by file, row (counted from 1, without a header) and column.
+Errors name the file, the row (counted from 1, without a header) and the column.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ EPOCHS = (631_152_000, 2_208_988_800)  # seconds from 1970 to 1990, and to 2040
 
 @dataclass(frozen=True)
 class Where:
-    """Where the first value of an Arrow array stands."""
+    """The place of the first value of an Arrow array."""
 
     file: Path
     row: int
     column: str
 
     def refuse(self, offset: int, value: str, must: str) -> NoReturn:
-        """Raises: DatasetError about the value so many rows on."""
+        """Raises: DatasetError about the value ``offset`` rows on."""
         raise DatasetError(f"{self.file}: row {self.row + offset}: column {self.column!r} is {value}, must be {must}")
 
     def refuse_column(self, kind: str, must: str) -> NoReturn:
         raise DatasetError(f"{self.file}: column {self.column!r} is {kind}, must be {must}")
 
     def check(self, good: Array, values: Sequence[Any] | Array, must: str) -> None:
-        """Raises: DatasetError about the first value that is not good."""
+        """Raises: DatasetError about the first invalid value."""
         if not good.all():
             offset = int(np.argmin(good))
             self.refuse(offset, str(values[offset]), must)
@@ -61,7 +61,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Kind:
-    """What is read from a column."""
+    """How a column's values are read."""
 
     text: str  # the Arrow type that a column of text is converted to
     must: str  # what a value must be
@@ -72,7 +72,7 @@ class Kind:
 
 
 def path_and_options(argument: str) -> tuple[str, str]:
-    """PATH?KEY=VALUE&... as both. A path that is there may have a ? in its name."""
+    """Splits PATH?KEY=VALUE&... An existing path may have a ? in its name."""
     marks = [at for at, character in enumerate(argument) if character == "?"]
     there = (at for at in (len(argument), *reversed(marks)) if os.path.exists(argument[:at]))
     at = next(there, marks[0] if marks else len(argument))
@@ -80,7 +80,7 @@ def path_and_options(argument: str) -> tuple[str, str]:
 
 
 def file_and_columns(text: str) -> tuple[str, str]:
-    """FILE or FILE#COLUMN,COLUMN as both. A file that is there, a folder and a column may have a # in their names."""
+    """Splits FILE or FILE#COLUMN,COLUMN. Names of existing files, folders and columns may have a #."""
     marks = [at for at, character in enumerate(text) if character == "#"]
     for at in () if os.path.exists(text) else reversed(marks):
         if (
@@ -93,12 +93,12 @@ def file_and_columns(text: str) -> tuple[str, str]:
 
 
 def listed(chosen: str) -> list[str]:
-    """COLUMN,COLUMN as names; one with a comma in it stands in quotes, as in a CSV file."""
+    """The names in COLUMN,COLUMN. A name with a comma stands in quotes, as in a CSV file."""
     return next(csv.reader([chosen]))
 
 
 def line_of(names: Sequence[str]) -> str:
-    """COLUMN,COLUMN of these names: what ``listed`` reads."""
+    """COLUMN,COLUMN for these names, as ``listed`` reads it."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(names)
     return line.getvalue()
@@ -107,7 +107,7 @@ def line_of(names: Sequence[str]) -> str:
 def files_of(pattern: str) -> list[Path]:
     """The table files that a path, a folder or a pattern with ``*`` names, in the order of their names.
 
-    Raises: DatasetError if there is none, or one is of another kind.
+    Raises: DatasetError if no file matches, or one is of another kind.
     """
     path = Path(pattern)
     if path.is_dir():
@@ -144,7 +144,7 @@ def files_of(pattern: str) -> list[Path]:
 
 
 def why_unknown(name: str, endings: Sequence[str] = SUFFIXES) -> str:
-    """Why a file is not read whose name is almost one of these endings, and what to do; "" if it is not."""
+    """The reason why a file with almost one of these endings is not read, and what to do; "" for other names."""
     lower = next((ending for ending in endings if name.lower().endswith(ending)), "")
     if lower:
         return f"endings are read in lower case: call it {name[: -len(lower)]}{lower}"
@@ -160,7 +160,7 @@ def identity(file: Path) -> Identity:
 
 
 def check_unchanged(file: Path, before: Identity) -> None:
-    """Raises: DatasetError for a file that is no longer as it was: an id that came since has no number."""
+    """Raises: DatasetError for a file that has changed: an id added since then has no number."""
     if not file.exists() or identity(file) != before:
         raise DatasetError(f"{file}: changed while it was read: start again once nothing writes to it")
 
@@ -183,7 +183,7 @@ def is_parquet(file: Path) -> bool:
 
 
 def partition_of(file: Path) -> dict[str, str | int | None]:
-    """What the folders of a Parquet file say of all its rows, as Hive, Spark and pandas write it:
+    """Values that the folders of a Parquet file set for all its rows, as Hive, Spark and pandas write them:
     kind=friend/year=2020/0.parquet."""
     found: dict[str, str | int | None] = {}
     for folder in file.absolute().parents if is_parquet(file) else ():
@@ -198,12 +198,12 @@ def partition_of(file: Path) -> dict[str, str | int | None]:
 
 
 def is_nameless(column: str) -> bool:
-    """Whether this is what pandas calls a column that has no name: row numbers mostly."""
+    """Whether this is pandas' name for a column without a name: mostly row numbers."""
     return textfile.NAMELESS.fullmatch(column) is not None
 
 
 def plain(column: str) -> str:
-    """A name without capitals, blanks and signs, to be compared with those that columns often have."""
+    """A name without capitals, blanks and signs, to compare with common names of columns."""
     return re.sub(r"[^a-z0-9]", "", column.casefold())
 
 
@@ -219,7 +219,7 @@ def column_names(file: Path) -> list[str]:
 
 
 def check_columns(file: Path, columns: Sequence[str]) -> None:
-    """Raises: DatasetError that lists the columns that there are, if one of these is none of them."""
+    """Raises: DatasetError that lists the existing columns, if one of these does not exist."""
     names = column_names(file)
     known = frozenset(names)
     for column in columns:
@@ -240,7 +240,7 @@ def column_type(file: Path, column: str) -> Any:
 
 
 def text_columns(file: Path) -> dict[str, str]:
-    """Columns of text of a Parquet file, or of a dictionary of it, and what they are, for a message."""
+    """Text columns of a Parquet file, dictionaries of text included, with their types, for a message."""
     is_ = arrow().types
     with _opened(file) as parquet:
         kinds = {field.name: field.type for field in parquet.schema_arrow}
@@ -249,8 +249,8 @@ def text_columns(file: Path) -> dict[str, str]:
 
 
 def is_time(file: Path, column: str) -> bool:
-    """Whether the values of a column are dates or times: by the schema, or in text all that are in the head of it. Also
-    integers that count seconds or milliseconds since 1970, all of the years from 1990 to 2039."""
+    """Whether the values of a column are dates or times: by the schema, or in text if all in the head of the file are.
+    Integers that count seconds or milliseconds since 1970 count too, if all are of the years 1990 to 2039."""
     if is_parquet(file):
         found = bounds(file, column)
         return bool(arrow().types.is_temporal(column_type(file, column))) or (found is not None and _are_epochs(found))
@@ -261,7 +261,7 @@ def is_time(file: Path, column: str) -> bool:
 
 
 def _are_epochs(seconds: Sequence[int]) -> bool:
-    """Also of milliseconds."""
+    """Whether these are times in seconds, or in milliseconds, since 1970."""
     least, most = min(seconds), max(seconds)
     return any(unit * EPOCHS[0] <= least and most < unit * EPOCHS[1] for unit in (1, 1000))
 
@@ -274,8 +274,7 @@ def is_bool(file: Path, column: str) -> bool:
 
 
 def widths(file: Path, columns: Sequence[str]) -> list[int]:
-    """Numbers in a value of each column: of a list as many as the first has, else one.
-    The schema is read once for all."""
+    """Numbers in a value of each column: for lists, the length of the first; else one. Reads the schema once."""
     if not is_parquet(file):
         return [1] * len(columns)
     with _opened(file) as parquet:
@@ -307,13 +306,13 @@ def num_rows(file: Path) -> int:
 
 
 def largest(file: Path, column: str) -> int | None:
-    """The largest value of an integer column by the statistics in the file; None if there are none."""
+    """The largest value of an integer column by the statistics in the file; None without any."""
     found = bounds(file, column)
     return None if found is None else found[1]
 
 
 def bounds(file: Path, column: str) -> tuple[int, int] | None:
-    """The least and the largest value, as above."""
+    """The least and the largest value of an integer column, by the statistics in the file; None without any."""
     if not is_parquet(file):
         return None
     with _opened(file) as parquet:
@@ -335,9 +334,9 @@ def bounds(file: Path, column: str) -> tuple[int, int] | None:
 
 
 def blocks(file: Path, columns: Sequence[str], rows: int, kinds: Sequence[Kind]) -> Iterator[tuple[Array, ...]]:
-    """The columns in blocks of about so many rows, each read as its kind.
+    """The columns in blocks of about ``rows`` rows, each read as its kind.
 
-    Raises: DatasetError for a file that cannot be read, a column that is not there, or a value that is not of its kind.
+    Raises: DatasetError for an unreadable file, a missing column, or a value that is not of its kind.
     """
     check_columns(file, columns)
     waiting: list[tuple[Array, ...]] = []
@@ -405,10 +404,10 @@ def _batches(file: Path, columns: list[str], rows: int, kinds: Sequence[Kind]) -
 
 
 def ids(num_vertices: int | None = None, hint: str = "") -> Kind:
-    """Vertices that are integers, as int64: any that fit, or the numbers of that many vertices.
+    """The kind of integer ids, as int64: any that fit, or the numbers of ``num_vertices`` vertices.
 
-    ``hint`` is what a message about another one says at its end. Integers with leading zeros are refused, unless they
-    are numbers of vertices: 007 and 7 are two ids.
+    ``hint`` ends the message about another value. Integers with leading zeros are refused, unless they are numbers of
+    vertices: 007 and 7 are two ids.
     """
     must = f"an integer{hint}"
 
@@ -431,8 +430,8 @@ def ids(num_vertices: int | None = None, hint: str = "") -> Kind:
 
 
 def parsed(array: Any, where: Where, must: str, *, zeros: bool) -> Any:
-    """Text as Arrow's int64, or as float64 where integers end in .0; what is no text stays. Reading text and this takes
-    no longer than letting the reader parse integers, which drops leading zeros. zeros: they may have some."""
+    """Text as Arrow's int64, or float64 if integers end in .0; arrays that are not text stay. Reading text and parsing
+    it here is as fast as a reader that parses integers, which drops leading zeros. zeros: whether they are allowed."""
     pa, compute = arrow(), arrow("pyarrow.compute")
     if is_parquet(where.file) or not pa.types.is_string(array.type):
         return array

@@ -48,7 +48,7 @@ NUM_CLASSES, NUM_EDGE_TYPES = "num_classes", "num_edge_types"  # in the "labels"
 
 @dataclass(frozen=True)
 class Stored:
-    """A graph of one kind of vertices as its file has it."""
+    """A graph of one kind of vertices, as in its file."""
 
     num_vertices: int
     ends: Array  # int [2, E], in the order of edge ids
@@ -59,8 +59,8 @@ class Stored:
 
 
 def load(argument: str) -> Graph:
-    """The only graph in the file PATH[?features=FILE&target=...]. Raises: DatasetError for several, or a file that
-    is none of ``dgl.save_graphs``."""
+    """The only graph in the file PATH[?features=FILE&target=...]. Raises: DatasetError for several graphs, or a file
+    that ``dgl.save_graphs`` has not written."""
     text, given = options_of(argument, TOLD)
     path = Path(text)
     found, labels = read(path)
@@ -83,7 +83,7 @@ def load(argument: str) -> Graph:
 
 
 def _count(path: Path, labels: dict[str, Array], key: str) -> int | None:
-    """What siafu has said in a file; None in others. Raises: DatasetError for what is no count."""
+    """A count that siafu has written into a file; None in others. Raises: DatasetError for an invalid count."""
     found = labels.get(key)
     if found is None:
         return None
@@ -109,7 +109,7 @@ def read(path: Path) -> tuple[Stored, dict[str, Array]]:
 
 
 def read_tensors(path: Path) -> dict[str, Array]:
-    """What ``dgl.data.save_tensors`` wrote, by name."""
+    """Tensors of a file of ``dgl.data.save_tensors``, by name."""
     data = _Bytes(path)
     data.expect(TENSORS, "a file of dgl.data.save_tensors")
     data.number()
@@ -117,7 +117,7 @@ def read_tensors(path: Path) -> dict[str, Array]:
 
 
 class _Bytes:
-    """A file and the place in it; every length is compared with what is left, before it is believed."""
+    """A file with a position; every length is compared with the rest of the file before it is used."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -216,7 +216,7 @@ def _unit(data: _Bytes) -> Array:
 
 
 def _matrix(data: _Bytes) -> Array:
-    """Rows and columns of its entries, [2, E], in the order of edge ids."""
+    """Rows and columns of the matrix's entries, [2, E], in the order of edge ids."""
     kind = data.number()
     if kind not in (CSR, COO):
         data.refuse(f"is damaged at byte {data.at - 8}: no matrix there")

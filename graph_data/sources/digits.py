@@ -44,7 +44,7 @@ def load(argument: str) -> Graph:
 
 
 def _images() -> Array:
-    """[1797, 65], whole numbers: an image's pixels, and the digit that it shows."""
+    """[1797, 65], integers: an image's pixels, and its digit."""
     spec = importlib.util.find_spec("sklearn")
     file = spec and spec.origin and Path(spec.origin).with_name("datasets") / "data" / "digits.csv.gz"
     if file and file.is_file():  # so a first run need not import scikit-learn, which takes two seconds of a processor
@@ -58,8 +58,8 @@ def _images() -> Array:
 def _mutual_neighbours(points: Array, k: int) -> tuple[Array, Array]:
     """Edges between points that are among each other's k nearest, in both directions.
 
-    Squared distances of whole numbers this small are exact in float32 and ties go to the lower id: every machine gets
-    the same graph.
+    Squared distances of such small integers are exact in float32, and ties go to the lower id: every machine gets the
+    same graph.
     """
     square = (points**2).sum(axis=1)  # [N]
     distance = square[:, None] + square[None, :] - 2 * points @ points.T  # [N, N]

@@ -102,8 +102,8 @@ def _owned_edges(file: Path, part: Stored, num_vertices: int, num_edges: int) ->
 
 
 def _joined(path: Path, config: dict[str, Any], what: str, total: int) -> tuple[dict[str, Array], list[str]]:
-    """What vertices or edges of every kind carry, in the order of the whole graph, and the
-    names of what only some kinds have."""
+    """Data of vertices or edges of all kinds, in the order of the whole graph, and the names that only some kinds
+    have."""
     kinds: dict[str, Any] = config[f"{what}_map"]
     parts = []
     for p in range(int(config["num_parts"])):

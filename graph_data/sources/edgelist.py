@@ -100,13 +100,13 @@ class EdgeList:
     type: str | None  # the column of the edges' types
     num_edge_types: int | None  # if types are numbers as they stand
     how: str  # ids are said to be: one of graph_data.sources.ids.HOWS
-    id_type: Any  # what they are: an Arrow type; None: integers of 64 bits
+    id_type: Any  # their Arrow type; None: integers of 64 bits
     num_vertices: int | None  # if ids are vertex numbers
     features: str
     labels: str | None
     target: str
     split: str | None
-    tables: dict[str, Table]  # of features, labels and split, those that are tables
+    tables: dict[str, Table]  # the tables among features, labels and split
     identities: tuple[Identity, ...]  # of the files: they are read more than once
 
     @property
@@ -118,7 +118,7 @@ class EdgeList:
         return np.dtype(np.float64) if self.weight else None
 
     def blocks(self, piece: int, rows: int) -> Iterator[Block]:
-        """With ids, or hashes of ids, for vertices."""
+        """Blocks of edges, with ids or hashes of ids for vertices."""
         return self._blocks(piece, rows, self._id_kind())
 
     def _blocks(self, piece: int, rows: int, id_kind: Kind) -> Iterator[Block]:
@@ -133,11 +133,11 @@ class EdgeList:
         return ids.kind_of(self.id_type, self.how, self.num_vertices, seen)
 
     def num_edges(self) -> int:
-        """Exact for Parquet, about right for text."""
+        """Number of edges: exact for Parquet, approximate for text."""
         return sum(columns.num_rows(file) for file in self.files)
 
     def largest_id(self, default: int) -> int:
-        """From the statistics of Parquet files, if they all have them and it is plausible; else ``default``."""
+        """The largest id by the statistics of Parquet files, if all have them and it is plausible; else ``default``."""
         if self.id_type is not None:
             return default
         found = [columns.largest(file, column) for file in self.files for column in (self.src, self.dst)]
@@ -145,7 +145,7 @@ class EdgeList:
         return max(known) if len(known) == len(found) and 0 <= max(known) <= 4 * self.num_edges() else default
 
     def census(self, rows: int, dense_ids: int) -> Census:
-        """Which vertices there are; ids that are no integers, by name."""
+        """Finds the vertices; ids that are not integers by name."""
         seen = None if self.id_type is None else Seen()
         kind = self._id_kind(seen)
         tables = self._ids_of_tables(kind)
@@ -169,8 +169,8 @@ class EdgeList:
         return replace(found, ids=named)
 
     def _check_no_counts(self, found: Census) -> None:
-        """Raises: DatasetError for a first line that counts vertices and edges, as some formats have it: it is no
-        edge, and the number of edges no vertex."""
+        """Raises: DatasetError for a first line that counts vertices and edges, as in some formats: it is no edge, and
+        the number of edges no vertex."""
         file = self.files[0]
         if self.num_vertices or len(self.files) > 1 or columns.is_parquet(file) or textfile.has_header(file):
             return
@@ -184,7 +184,7 @@ class EdgeList:
             )
 
     def _ids_of_tables(self, kind: Kind) -> dict[str, Iterator[Array]]:
-        """By the first file of each table; several may be one."""
+        """Ids of each table, by its first file; several tables may be one file."""
         return {str(found.files[0]): found.ids(kind) for found in self.tables.values()}
 
     @property
@@ -193,7 +193,7 @@ class EdgeList:
         return self.type is not None
 
     def _check_headers(self, named: ids.NamedIds) -> None:
-        """A first line of ids would pass for names of columns. Raises: DatasetError if it seems so."""
+        """Raises: DatasetError if the header seems to be a first line of ids, taken for names of columns."""
         of_edges = [(file, (self.src, self.dst)) for file in self.files]
         of_tables = [(file, (found.id,)) for found in self.tables.values() for file in found.files]
         for file, ends in (*of_edges, *of_tables):
@@ -206,7 +206,7 @@ class EdgeList:
                     )
 
     def _check_alike(self, named: ids.NamedIds) -> None:
-        """Raises: DatasetError for two ids that are read as one: ``bob`` and ``bob`` with a blank behind it."""
+        """Raises: DatasetError for two ids that look the same: ``bob`` and ``bob`` with a trailing blank."""
         if (pair := named.alike()) is not None:
             files = ", ".join(dict.fromkeys([str(self.files[0]), *(str(t.files[0]) for t in self.tables.values())]))
             raise DatasetError(
@@ -215,12 +215,12 @@ class EdgeList:
             )
 
     def vertex_files(self) -> tuple[Path, ...]:
-        """Every file that the vertices' data comes from."""
+        """Every file with data of vertices."""
         named = [path for path in (self.features, self.labels, self.split) if path and is_by_number(path)]
         return (*map(Path, named), *(file for found in self.tables.values() for file in found.files))
 
     def vertices(self, census: Census, scratch: Path | None) -> Graph:
-        """Everything of the graph but its edges; features may be on disk (``vertexfiles.features``)."""
+        """The whole graph but its edges; features may be on disk (``vertexfiles.features``)."""
         n, found, kind = census.num_vertices, census.ids, self._id_kind()
         self._check_apart(census)
         labels = vertexfiles.Labels(np.full(n, -1, np.int64))
@@ -251,7 +251,7 @@ class EdgeList:
         )
 
     def _check_apart(self, census: Census) -> None:
-        """Raises: DatasetError for a table none of whose ids is in an edge; warns where many are in none."""
+        """Raises: DatasetError for a table none of whose ids is in an edge; warns if many are in none."""
         for name, (total, apart) in census.apart.items():
             if not census.num_edges or apart <= FEW_IDS * total:
                 continue
@@ -271,8 +271,8 @@ class EdgeList:
             raise DatasetError(f"{name}: none of its {total} ids (column {of_table.id!r}) is in an edge{told}")
 
     def _columns(self) -> dict[str, tuple[str, ...]]:
-        """Names of the columns of features, and the columns of the table, where these names do not tell them; and, for
-        another table of the same kind, those of source, target, weight, type and id."""
+        """Names of the feature columns, and the table's columns if these names do not show them. Also, for reading
+        another table of the same kind, the columns of source, target, weight, type and id."""
         features = self.tables.get("features")
         named = vertexfiles.feature_names(features)
         found = {COLUMNS: named} if named else {}
@@ -287,13 +287,13 @@ class EdgeList:
         return found | {key: names for key, names in said.items() if names and not any(map(str.isdecimal, names))}
 
     def _note_of_edges(self) -> str:
-        """What of the file of edges was taken for what."""
+        """A note on the meaning of each column in the file of edges."""
         used = [f"edges from [{self.src}] to [{self.dst}]"]
         used += [f"{what} [{name}]" for what, name in (("weights", self.weight), ("types", self.type)) if name]
         return _note(self.files, used, (self.src, self.dst, self.weight, self.type))
 
     def _notes_of_tables(self) -> Iterator[str]:
-        """The same of the tables of vertices, a line for each."""
+        """Notes on the meaning of each column in the tables of vertices, a line for each table."""
         for files in dict.fromkeys(found.files for found in self.tables.values()):
             found = {what: table for what, table in self.tables.items() if table.files == files}
             used = [f"vertices by [{next(iter(found.values())).id}]"]
@@ -335,8 +335,8 @@ def _notes_of_ids(census: Census) -> Iterator[str]:
 
 
 def load(argument: str) -> Graph:
-    """The whole graph in memory, self-loops and all. Raises: DatasetError for a file or value that is no
-    good; ConfigError without pyarrow."""
+    """The whole graph in memory, including self-loops. Raises: DatasetError for an invalid file or value; ConfigError
+    without pyarrow."""
     edges = parse(argument)
     census = edges.census(ROWS, DENSE_IDS)
     numbering = Numbering(census.ids, 4 * DENSE_IDS)
@@ -377,7 +377,8 @@ def sizes(argument: str) -> Sizes:
 
 
 def parse(argument: str) -> EdgeList:
-    """What an argument of the form above names. Raises: DatasetError for an option or a file that is not there."""
+    """The edge list that an argument of the form above names. Raises: DatasetError for an invalid option or a missing
+    file."""
     path, given = options_of(argument, OPTIONS, "edges:")
     files = columns.files_of(path)
     identities = tuple(map(columns.identity, files))
@@ -430,7 +431,7 @@ def parse(argument: str) -> EdgeList:
 
 
 def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str, str]:
-    """The columns of source and target: as they are given, by their names, or else the first two."""
+    """The columns of source and target: as given, else by their names, else the first two."""
     pair = _known_ends(names)
     if pair is not None:
         for at in (at for at, given in zip(pair, (src, dst), strict=True) if not given):
@@ -468,14 +469,15 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
 
 
 def _known_ends(names: Sequence[str]) -> tuple[int, int] | None:
-    """Where source and target stand by their names; None if no names tell."""
+    """Positions of source and target by their names; None if no names match."""
     place = {columns.plain(name): i for i, name in reversed([*enumerate(names)])}  # of two alike, the first
     return next(((place[src], place[dst]) for src, dst in ENDS if {src, dst} <= place.keys()), None)
 
 
 def _check_no_matrix(file: Path, width: int) -> None:
-    """Raises: DatasetError for an adjacency matrix: as many rows as columns, or the beginning of a longer file, of 0
-    and 1 alone, which as ids are two vertices; or of any numbers, if there are that many columns without names."""
+    """Raises: DatasetError for an adjacency matrix. That is a table of 0 and 1 alone, which as ids are two vertices,
+    with as many rows as columns, or the beginning of a longer file. Or a square table of any numbers, with at least
+    ``WIDE`` columns, none of them named."""
     found = textfile.layout(file)
     rows = [[field.strip() for field in row] for row in found.rows[found.has_header :]]
     whole = textfile.num_rows(file) <= len(rows)
@@ -492,7 +494,7 @@ def _check_no_matrix(file: Path, width: int) -> None:
 
 
 def _tables(features: str, labels: str | None, split: str | None, id_column: str) -> dict[str, Table]:
-    """Those of features, labels and split that are tables. Raises: DatasetError for one that is not there."""
+    """The tables among features, labels and split. Raises: DatasetError for a missing one."""
     given = {"labels": labels, "split": split}
     found = {key: table(text, id_column=id_column) for key, text in given.items() if text and not is_by_number(text)}
     if not random_width(features) and not is_by_number(features):
@@ -508,8 +510,9 @@ def _tables(features: str, labels: str | None, split: str | None, id_column: str
 
 
 def _check_unnamed(tables: Mapping[str, Table]) -> None:
-    """Of features that are all columns of a table, as nobody named any. Raises: DatasetError for one that is a label or
-    split by another table, or a mask by its name: it would be learnt from, and the split drawn anew."""
+    """Checks features that are all columns of a table because the user named none. Raises: DatasetError for a column
+    that another table names as label or split, or that is a mask by its name. It would be learnt from, or the split
+    would be drawn anew."""
     features = tables["features"]
     file = features.files[0]
     for what, one in tables.items():
@@ -527,7 +530,7 @@ def _check_unnamed(tables: Mapping[str, Table]) -> None:
 
 
 def _num_vertices(given: str | None, paths: list[str]) -> int | None:
-    """N where ids are vertex numbers: as given, else the rows of the files that go by number."""
+    """N if ids are vertex numbers: as given, else the rows of the files by vertex number."""
     counts = {path: vertexfiles.num_rows(path) for path in paths if is_by_number(path)}
     if given is not None:
         if not given.isdecimal() or not 1 <= int(given) <= MAX_VERTICES:
@@ -541,7 +544,8 @@ def _num_vertices(given: str | None, paths: list[str]) -> int | None:
 
 
 def _num_edge_types(given: str | None, column: str | None) -> int | None:
-    """As given, of types that are numbers. Raises: DatasetError for what cannot be, or if no column has types."""
+    """The given number of types, if types are numbers. Raises: DatasetError for an invalid number, or if no column has
+    types."""
     if given is None:
         return None
     if not given.isdecimal() or not 1 <= int(given) <= MAX_EDGE_TYPES:

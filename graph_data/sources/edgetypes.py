@@ -23,7 +23,7 @@ ROWS = 1 << 21  # edges that are read together
 
 @dataclass(frozen=True, eq=False)
 class EdgeTypes:
-    """Of every edge as listed, its type; and what the source calls the types, where that is not 0, 1, 2, ..."""
+    """The type of every listed edge, and the source's names of types, if they are not 0, 1, 2, ..."""
 
     number: Array  # uint16 [E]
     names: tuple[str, ...]
@@ -33,11 +33,11 @@ class EdgeTypes:
     def read(
         cls, files: Sequence[Path], identities: Sequence[Identity], column: str, count: int | None = None
     ) -> EdgeTypes:
-        """``identities`` of the files as edges were read. ``count``: of types that are 0..count-1 as they stand; None:
-        they are numbered anew.
+        """Reads the types. ``identities`` of the files when the edges were read. ``count``: types are 0..count-1 as
+        they stand; None: they are renumbered.
 
-        Raises: DatasetError for a type that is missing, neither word nor integer, or
-        beyond ``count``; for too many types; for a file that has changed.
+        Raises: DatasetError for a missing type, a type that is neither word nor integer, or beyond ``count``; for too
+        many types; for a file that has changed.
         """
         wordy = words.is_words(files[0], column)
         if count is not None:
@@ -69,7 +69,7 @@ class EdgeTypes:
 
 
 def _below(count: int) -> columns.Kind:
-    """Integers of 0..count-1."""
+    """The kind of integers in 0..count-1."""
     integers = columns.ids()
 
     def read(array: Any, where: columns.Where) -> Array:

@@ -36,7 +36,7 @@ MERGE_AT = 1 << 20  # new ids that wait until they are merged
 
 
 class NamedIds:
-    """What the source calls vertices 0, 1, 2, ...: ascending, each once."""
+    """The source's ids of vertices 0, 1, 2, ...: ascending and distinct."""
 
     def __init__(self, values: Any) -> None:
         """``values``: an Arrow array."""
@@ -50,7 +50,7 @@ class NamedIds:
 
     @property
     def hashed(self) -> tuple[Array, Array]:
-        """Hashes of all of them, ascending, int64 [N], and whose each is, int64 [N]: other names, other arrays."""
+        """Hashes of all ids, ascending, int64 [N], and the vertex of each, int64 [N]: other ids give other arrays."""
         return self._hashes, self._order
 
     def __getitem__(self, vertex: int) -> Any:
@@ -64,7 +64,7 @@ class NamedIds:
         )
 
     def alike(self) -> tuple[str, str] | None:
-        """Two of them that ``alike`` finds."""
+        """Two of the ids that ``alike`` finds."""
         return alike(self.values) if arrow().types.is_large_string(self.values.type) else None
 
     @property
@@ -83,7 +83,7 @@ class NamedIds:
         return numbers
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
-        """As numpy's or Python's values, [N]."""
+        """The ids as numpy's or Python's values, [N]."""
         found: Array = self.values.to_numpy(zero_copy_only=False)
         return found
 
@@ -93,8 +93,8 @@ class NamedIds:
 
 
 def alike(values: Any) -> tuple[str, str] | None:
-    """Two texts of an Arrow array of distinct ones that differ only in blanks around them, in which blanks they have,
-    in signs that are not seen, or in how accents are composed."""
+    """Two texts of an Arrow array of distinct texts that differ only in blanks around them, in the kind of blanks, in
+    invisible signs, or in how accents are composed."""
     compute = arrow("pyarrow.compute")
     foreign = compute.invert(compute.ascii_is_printable(values))
     plain = compute.replace_substring_regex(values.filter(foreign), UNSEEN, "")
@@ -132,7 +132,7 @@ def save(folder: Path, ids: Ids) -> None:
 
 
 def load(folder: Path) -> Ids | None:
-    """What ``save`` wrote; None if vertices are called 0..N-1. Raises: DatasetError if it cannot be read."""
+    """The ids that ``save`` wrote; None if vertices are 0..N-1. Raises: DatasetError if unreadable."""
     try:
         if (folder / IDS).is_file():
             return np.array(mapped(folder / IDS))
@@ -145,7 +145,7 @@ def load(folder: Path) -> Ids | None:
 
 
 def places(ids: Ids | None, num_vertices: int, keys: Array) -> tuple[Array, Array]:
-    """The vertices with these ids (or hashes of ids), and which of them there are: int64 [k], bool [k]."""
+    """The vertices with these ids (or hashes of ids), and whether each exists: int64 [k], bool [k]."""
     if ids is None:
         return keys, (keys >= 0) & (keys < num_vertices)
     if isinstance(ids, NamedIds):
@@ -191,7 +191,7 @@ def type_of(files: Sequence[Path], ends: Sequence[str], how: str, tables: Sequen
 
 
 def _type_of_text(first: list[str | None]) -> Any:
-    """By the ids of the first row."""
+    """The type of ids by those of the first row."""
     pa = arrow()
     known = [value for value in first if value is not None]
     if not all(textfile.NUMBER.fullmatch(value) for value in known):
@@ -201,7 +201,7 @@ def _type_of_text(first: list[str | None]) -> Any:
 
 
 def _kept_type(kind: Any, where: Where) -> Any:
-    """How ids of an Arrow type are kept; None: as int64."""
+    """The Arrow type in which ids of this type are kept; None: as int64."""
     pa, is_ = arrow(), arrow().types
     if kind == pa.uint64():
         return kind
@@ -219,7 +219,7 @@ def _kept_type(kind: Any, where: Where) -> Any:
 
 
 def _family(kind: Any) -> str:
-    """Types among which ids can be converted."""
+    """The family of an Arrow type. Ids can be converted within a family."""
     text = "int64" if kind is None else str(kind)
     if text.startswith("timestamp") and "tz=" in text:
         return "timestamp of a zone"  # what hour one without a zone is, nobody knows
@@ -230,7 +230,7 @@ def _family(kind: Any) -> str:
 
 
 def kind_of(type_: Any, how: str, num_vertices: int | None, seen: Seen | None = None) -> Kind:
-    """What reads ids of that type, as int64: themselves, or hashes; of hashes, ``seen`` is told the values."""
+    """The kind that reads ids of this type, as int64: themselves, or hashes. ``seen`` gets the values of hashes."""
     if type_ is None:
         return columns.ids(num_vertices, "" if num_vertices or how != "auto" else "; --ids text takes any")
 
@@ -245,7 +245,7 @@ def kind_of(type_: Any, how: str, num_vertices: int | None, seen: Seen | None = 
 
 
 def _encoded(array: Any, type_: Any, how: str, where: Where) -> tuple[Array, Any]:
-    """Which of the distinct ids of an Arrow array stands in every row, int64 [n], and those ids."""
+    """The number of the distinct id in every row of an Arrow array, int64 [n], and the distinct ids."""
     pa, compute, must = arrow(), arrow("pyarrow.compute"), _must(type_)
     array = array.storage if isinstance(array, pa.ExtensionArray) else array
     if array.null_count:
@@ -289,18 +289,18 @@ def _fits(value: Any, type_: Any) -> bool:
 
 
 def name_of(type_: Any) -> str:
-    """What a message calls an Arrow type."""
+    """A message's name for an Arrow type."""
     text = str(type_)
     return "text" if text == "large_string" else "integers" if _family(type_) == "integer" else text
 
 
 def _must(type_: Any) -> str:
-    """What a message says that an id must be."""
+    """A message's words for what an id must be."""
     return "an integer" if _family(type_) == "integer" else name_of(type_)
 
 
 class Seen:
-    """The distinct ids that were read, with their hashes."""
+    """The distinct ids read so far, with their hashes."""
 
     def __init__(self) -> None:
         self._hashes = np.empty(0, np.int64)  # ascending
@@ -321,7 +321,7 @@ class Seen:
             self._merge()
 
     def ids(self) -> NamedIds:
-        """All of them, ascending."""
+        """All ids, ascending."""
         self._merge()
         return NamedIds(self._values.take(arrow("pyarrow.compute").sort_indices(self._values)))
 
@@ -353,7 +353,7 @@ def _check_equal(one: Any, other: Any) -> None:
 
 
 def hashes(values: Any) -> Array:
-    """63 bits for every value of an Arrow array, int64 [n]: equal for equal bytes."""
+    """A 63-bit hash of every value of an Arrow array, int64 [n]: equal for equal bytes."""
     offsets, data = _bytes_of(values)
     length = np.diff(offsets)  # [n]
     found = splitmix(length.astype(np.uint64))
@@ -368,7 +368,7 @@ def hashes(values: Any) -> Array:
 
 
 def _bytes_of(values: Any) -> tuple[Array, Array]:
-    """Where every value begins, int64 [n + 1], in their bytes, behind which there are eight more."""
+    """The start of every value, int64 [n + 1], in their bytes, and these bytes, with eight more behind them."""
     pa, n, start = arrow(), len(values), values.offset
     if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
         _, ends, content = values.buffers()

@@ -49,7 +49,7 @@ SOURCES = {
     "synthetic": "graph_data.sources.synthetic:load",
 }
 OF_VERTICES = ("features", "labels", "split")  # options that name files
-ENDINGS = {".npz": "npz", ".bsnap": "bsnap", ".dgl": "dgl", ".pt": "pyg"}  # of a file -> what it is
+ENDINGS = {".npz": "npz", ".bsnap": "bsnap", ".dgl": "dgl", ".pt": "pyg"}  # ending of a file -> kind of source
 DATA_VARIABLE = "SIAFU_DATA"  # the folder where bare names are looked up first
 DATA_FOLDERS = ("data", "../shared/data")
 
@@ -82,12 +82,12 @@ class Source(NamedTuple):
 
     @property
     def streamed(self) -> Streamed | None:
-        """Its edges and vertices on disk; None if it can only be loaded."""
+        """The source's edges and vertices on disk; None if it can only be loaded."""
         found: Streamed | None = self._ask("parse")
         return found
 
     def sizes(self) -> Sizes:
-        """From headers and tables; guessed from the sizes of files where these do not tell."""
+        """Sizes from headers and tables, else guessed from the sizes of files."""
         found: Sizes | None = self._ask("sizes")
         if found is not None:
             return found
@@ -95,7 +95,7 @@ class Source(NamedTuple):
         return guessed(files) if files else SMALL
 
     def files(self) -> list[Path]:
-        """All that it is read from, those that its options name too; none if it is made."""
+        """All files that the source is read from, including those in its options; empty if it is generated."""
         return list(dict.fromkeys([*self._of_kind(), *_named_by_options(self.argument)]))
 
     def _of_kind(self) -> list[Path]:
@@ -107,12 +107,12 @@ class Source(NamedTuple):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Options that flags may set."""
+        """Options of the source that flags may set."""
         found: tuple[str, ...] = getattr(self._module(), "FLAGS", TOLD)
         return found
 
     def _ask(self, what: str) -> Any:
-        """What the kind's module says of the argument; None if it has no such function."""
+        """The result of a function of the kind's module on the argument; None if the module has no such function."""
         function = getattr(self._module(), what, None)
         return None if function is None else function(self.argument)
 
@@ -131,8 +131,8 @@ def _named_by_options(argument: str) -> Iterator[Path]:
 
 
 def check_files(name: str) -> None:
-    """Before anything is read of a source. Raises: DatasetError for a file that its name, or one of its options, names
-    and that is not there."""
+    """Checks a source before anything is read. Raises: DatasetError for a missing file that its name, or one of its
+    options, names."""
     source = resolve(name)
     path, query = path_and_options(source.argument)
     named = [path] if source.kind in (*ENDINGS.values(), "edges") else []
@@ -145,7 +145,7 @@ def check_files(name: str) -> None:
 
 
 def absolute(name: str) -> str:
-    """A source's name that means the same from any folder: files that it names, by their absolute paths."""
+    """A source's name that means the same from any folder, with absolute paths of its files."""
     source = resolve(name)
     path, query = path_and_options(source.argument)
     if not source.files() or not (Path(path).exists() or "*" in path):
@@ -159,7 +159,7 @@ def _absolute(path: str) -> str:
 
 
 def _absolute_option(option: str) -> str:
-    """KEY=FILE or KEY=FILE#COLUMN with the absolute path of a file that is there; others as they are."""
+    """KEY=FILE or KEY=FILE#COLUMN with the absolute path of an existing file; other options stay."""
     key, equals, value = option.partition("=")
     text = unquote_plus(value, errors="surrogateescape")
     file, _ = file_and_columns(text)
@@ -169,11 +169,11 @@ def _absolute_option(option: str) -> str:
 
 
 def resolve(name: str) -> Source:
-    """What a source's name means: KIND, KIND:REST, a path to a file or a folder in one of the field's own formats
-    (``graph_data.archives.formats``), a file that ends as one of ENDINGS does, a path, pattern or folder of edge lists
+    """The source that a name means: KIND, KIND:REST, a path to a file or a folder in one of the field's own formats
+    (``graph_data.archives.formats``), a file with one of ENDINGS, a path, pattern or folder of edge lists
     (``graph_data.sources.edgelist``), a folder with a graph.bsnap, or NAME of a NAME.npz in a data folder.
 
-    Raises: DatasetError that lists what is known.
+    Raises: DatasetError that lists the known sources.
     """
     kind, _, rest = name.partition(":")
     if kind in SOURCES:

@@ -42,7 +42,7 @@ def load(argument: str) -> Graph:
 
 
 def sizes(argument: str) -> Sizes:
-    """From the headers of the arrays; an unreadable archive is left for ``load`` to name."""
+    """Sizes from the headers of the arrays; ``load`` reports an unreadable archive."""
     try:
         with Path(path_and_options(argument)[0]).open("rb") as stream:
             headers = headers_in(stream)

@@ -45,8 +45,8 @@ ROLES = {"train": TRAIN, "valid": VAL, "test": TEST}
 
 
 def load(argument: str) -> Graph:
-    """The whole graph in memory. Raises: DatasetError for what is missing or does not
-    fit; ConfigError without pyarrow."""
+    """The whole graph in memory. Raises: DatasetError for missing files, or files that do not fit; ConfigError without
+    pyarrow."""
     text, given = options_of(argument, OPTIONS, "ogb:")
     folder = folder_of(text)
     if (folder / "raw" / "relations").is_dir() or (folder / "raw" / "triplet-type-list.csv.gz").is_file():
@@ -77,7 +77,7 @@ def load(argument: str) -> Graph:
 
 
 def folder_of(text: str) -> Path:
-    """Where a graph lies. Raises: DatasetError if it is nowhere."""
+    """The folder of a graph. Raises: DatasetError if there is none."""
     tried, elsewhere = [Path(text)], ""
     if "/" not in text:
         plain = text.removeprefix("ogbn-")
@@ -132,7 +132,7 @@ def _binary(raw: Path) -> dict[str, Array]:
 
 
 def _table(path: Path, kind: str, width: int | None = None) -> Array:
-    """All of a file without header, [rows, columns]; of floats, what is empty or nan is NaN."""
+    """The values of a file without header, [rows, columns]; for floats, empty and nan are NaN."""
     pa, csv = arrow("pyarrow"), arrow("pyarrow.csv")
     if not path.is_file():
         raise DatasetError(f"{path}: no such file")

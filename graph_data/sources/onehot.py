@@ -74,7 +74,7 @@ class Categories:
         return found
 
     def note(self, file: Path) -> str:
-        """What was made of the column."""
+        """A note on the columns that were made of the column."""
         said = ", ".join(repr(word) for word in sorted(self.missing) if word)
         count = self.missing.total()
         missing = f", all 0 in {counted(count, 'row')} without any{f' ({said})' if said else ''}"
@@ -84,7 +84,7 @@ class Categories:
 
 
 def _category(word: str) -> str:
-    """Exported models do the same: ``run_coordinator.export.modules.nets.category``."""
+    """The category of a value. Exported models do the same: ``run_coordinator.export.modules.nets.category``."""
     text = word.strip()
     if text.lower() in ("true", "false"):
         return text.capitalize()

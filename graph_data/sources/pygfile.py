@@ -32,7 +32,7 @@ WRITE = "write it with torch.save(data.to_dict(), path)"
 
 
 def load(argument: str) -> Graph:
-    """Raises: DatasetError for a file that holds no graph, several, or one of several kinds of
+    """Loads the graph. Raises: DatasetError for a file without a graph, with several, or with several kinds of
     vertices; ConfigError without torch."""
     text, given = options_of(argument, ("weight", *TOLD))
     path = Path(text)
@@ -70,8 +70,8 @@ def _fields(held: Any, shown: str) -> dict[str, Any]:
 
 
 def _is_processed(held: tuple[Any, ...]) -> bool:
-    """Whether it is a data set as PyG keeps it, and not what somebody has saved beside a
-    graph: a split, labels, a number."""
+    """Whether it is a data set as PyG stores it, and not a graph that somebody saved beside something else: a split,
+    labels, a number."""
     if len(held) not in (2, 3) or (len(held) == 3 and not isinstance(held[2], type)):
         return False
     if held[1] is None or held[1] == {}:
@@ -81,7 +81,7 @@ def _is_processed(held: tuple[Any, ...]) -> bool:
 
 
 def _mapping(data: Any) -> Any:
-    """Of a ``Data`` or its stand-in: PyG 2 keeps attributes in a storage, PyG 1 in the object itself."""
+    """Attributes of a ``Data`` or its stand-in: PyG 2 keeps them in a storage, PyG 1 in the object itself."""
     state = vars(data)
     if (store := state.get("_store")) is not None:
         return vars(store).get("_mapping")

@@ -14,7 +14,7 @@ RANDOM_ROWS = 1 << 14  # random rows drawn with one generator
 
 
 class RandomRows:
-    """Standard normal features for a graph that has none, float16 [N, F]; made when they are read, always the same."""
+    """Standard normal features for a graph without features, float16 [N, F]; made when read, always the same."""
 
     dtype = np.dtype(np.float16)
     ndim = 2
@@ -44,7 +44,7 @@ def random_width(text: str) -> int | None:
 
 
 def no_features(name: str) -> DatasetError:
-    """The refusal of a graph without features: random ones are no default."""
+    """The error for a graph without features: random ones are never a default."""
     return DatasetError(
         f"{name}: has no features: name a file of them, or say random:{RANDOM_WIDTH} for {RANDOM_WIDTH} random ones "
         f"per vertex (--features random:{RANDOM_WIDTH}, SOURCE?features=random:{RANDOM_WIDTH}, in Python "

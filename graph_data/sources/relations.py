@@ -38,7 +38,7 @@ class Options:
 
 
 def load(query: str) -> Graph:
-    """The graph of these options; the same ones give the same graph. Raises: DatasetError for what cannot be."""
+    """The graph of these options; the same options give the same graph. Raises: DatasetError for impossible ones."""
     options = parse(query)
     n, classes = options.vertices, options.classes
     rng = np.random.default_rng(options.seed)
@@ -96,7 +96,7 @@ def _per_relation(options: Options) -> int:
 
 
 def _edges(c: Array, k: Array, options: Options, rng: np.random.Generator) -> tuple[Array, Array, Array | None]:
-    """Sources, targets and types, every edge in both directions; loops and repetitions are left out."""
+    """Sources, targets and types, every edge in both directions; without loops and repetitions."""
     n, classes, types = options.vertices, options.classes, options.relations
     group = c * classes + k
     members = np.argsort(group, kind="stable")

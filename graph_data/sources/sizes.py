@@ -11,7 +11,7 @@ PACKED = 3  # bytes in memory of a byte of compressed text
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is known of a source without reading it."""
+    """The sizes of a source, as far as known without reading it."""
 
     num_vertices: int
     num_edges: int  # as listed
@@ -26,6 +26,6 @@ SMALL = Sizes(2000, 40_000, 1 << 20)
 
 
 def guessed(files: Sequence[Path]) -> Sizes:
-    """For files whose sizes are not told at their beginning: half of the bytes are features, the rest edges."""
+    """Sizes of files whose beginning does not tell: half of the bytes count as features, the rest as edges."""
     nbytes = sum((PACKED if file.suffix == ".gz" else 1) * file.stat().st_size for file in files)
     return Sizes(nbytes // 1000, nbytes // 32, nbytes // 2)

@@ -32,7 +32,7 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Family:
-    """Counts of a published graph, and what we plant in it."""
+    """Counts of a published graph, and the structure that we plant in it."""
 
     num_vertices: int
     num_edges: int  # CSR entries: an undirected edge counts twice
@@ -163,7 +163,7 @@ def _check_memory(argument: str, family: Family) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Who is drawn how often, and from where; vertices are numbered in block order."""
+    """How often each vertex is drawn, and from which blocks; vertices are numbered in block order."""
 
     stubs: Array  # [K] vertices, each as often as its expected degree tells: a uniform draw of a stub picks by degree
     class_of: Array  # int32 [N]
@@ -203,7 +203,7 @@ def _stubs(family: Family, rng: Rng) -> Array:
 
 
 def _draw(family: Family, blocks: Blocks, count: int, rng: Rng) -> Array:
-    """Keys of ``count`` random pairs, less those that are loops."""
+    """Keys of ``count`` random pairs, without loops."""
     first = blocks.stubs[rng.integers(0, len(blocks.stubs), count)]
     kind = rng.random(count, dtype=np.float32)
     begin, end = np.zeros(count, np.int64), np.full(count, len(blocks.stubs))  # where the second vertex is drawn from

@@ -1,7 +1,7 @@
 """Tables as text: their separator, comments, header, first rows, and which row a parser stumbled over.
 
 Rows are counted from 1, without comments above and the header. A first line of numbers is no header. Blanks around
-names are no part of them; where the header has some, none is part of a word either.
+names are ignored; if the header has some, blanks around words are ignored too.
 """
 
 from __future__ import annotations
@@ -133,12 +133,12 @@ LONE_CR = "its lines end in CR alone: tr '\\r' '\\n' makes lines of them"
 
 @dataclass(frozen=True)
 class Layout:
-    """How a file is written."""
+    """The layout of a text table."""
 
     separator: str
     comments: tuple[str, ...]  # lines above the header
     has_header: bool
-    rows: tuple[tuple[str, ...], ...]  # those that are whole in the head of the file, as they stand, with the header
+    rows: tuple[tuple[str, ...], ...]  # complete rows in the head of the file, unchanged, with the header
 
     @cached_property
     def first(self) -> list[str]:
@@ -146,11 +146,11 @@ class Layout:
 
     @cached_property
     def names(self) -> list[str]:
-        """Of the header; column numbers, from 0, if there is none."""
+        """Names of the header; column numbers, from 0, without a header."""
         return self.first if self.has_header else [str(i) for i in range(len(self.first))]
 
     def commented_names(self) -> tuple[str, list[str]] | None:
-        """A comment that seems to be names of the columns, and these names."""
+        """A comment that seems to name the columns, and these names."""
         for line in self.comments:
             (fields,) = _split([line.lstrip("".join(COMMENTS)).strip()], self.separator)
             names = [field.strip() for field in fields]
@@ -160,7 +160,7 @@ class Layout:
 
 
 def layout(file: Path) -> Layout:
-    """Raises: DatasetError if the file is empty, or no text."""
+    """The layout of a file. Raises: DatasetError if it is empty, or not text."""
     head = _head(file)
     lines = [line.removesuffix("\r") for line in head.decode("utf-8-sig", "replace").split("\n")]
     whole = lines[:-1] if len(lines) > 1 and (len(head) >= HEAD_BYTES or not lines[-1]) else lines
@@ -203,15 +203,15 @@ def _is_utf8(line: bytes) -> bool:
 
 
 def promised_separator(file: Path) -> str:
-    """What the ending says."""
+    """The separator that the file's ending promises."""
     return next(separator for suffix, separator in TEXT.items() if file.name.endswith(suffix))
 
 
 def _separator(file: Path, lines: list[str], said: re.Match[str] | None) -> str:
-    """What Excel's line says, or the ending promises, if the first line has it; else what cuts every line of the head
-    into as many fields.
+    """The separator of Excel's line or of the ending, if the first line has it. Else the one that cuts every line of
+    the head into equally many fields.
 
-    Raises: DatasetError for a table of two separators that both do.
+    Raises: DatasetError if two separators both fit.
     """
     if said and said[1] in lines[0]:
         return said[1]
@@ -230,7 +230,8 @@ def _separator(file: Path, lines: list[str], said: re.Match[str] | None) -> str:
 
 
 def _plainer(file: Path, lines: list[str], separators: Sequence[str]) -> str:
-    """The one of these whose first two fields, the ends of an edge or an id, have none of the others in any line."""
+    """The separator by which the first two fields (the ends of an edge, or an id) contain no other separator in any
+    line."""
     cuts = {one: _whole(_split(lines, one)) for one in separators}
     whole = [one for one, rows in cuts.items() if not any(field.count('"') % 2 for row in rows for field in row)]
     found = [
@@ -246,7 +247,7 @@ def _plainer(file: Path, lines: list[str], separators: Sequence[str]) -> str:
 
 
 def _width(lines: list[str], separator: str) -> int:
-    """Fields of every line; 0 if lines differ."""
+    """Number of fields in every line; 0 if lines differ."""
     try:
         rows = _split(lines, separator)
     except csv.Error:
@@ -256,7 +257,7 @@ def _width(lines: list[str], separator: str) -> int:
 
 
 def _whole(rows: list[list[str]]) -> list[list[str]]:
-    """Without the last one, which may be cut within quotes."""
+    """The rows without the last, which may be cut within quotes."""
     return rows[:-1] if len(rows) > 2 else rows
 
 
@@ -267,13 +268,13 @@ def _split(lines: list[str], separator: str) -> list[list[str]]:
 
 
 def _reader(lines: list[str], separator: str) -> Any:
-    """As csv.reader, for fields that are longer than its 131,072 characters: whole documents are."""
+    """csv.reader, for fields longer than its 131,072 characters: whole documents are."""
     csv.field_size_limit(max(csv.field_size_limit(), WIDEST_FIELD))
     return csv.reader(lines, delimiter=separator)
 
 
 def column_names(file: Path) -> list[str]:
-    """Of the header; column numbers, from 0, if the first line is numbers.
+    """Names of the header; column numbers, from 0, if the first line is numbers.
 
     Raises: DatasetError if two are equal, if a header looks like data, numbers like a
     header, or the second line like one.
@@ -305,8 +306,8 @@ def column_names(file: Path) -> list[str]:
 
 
 def check_commented(file: Path, place: Callable[[Sequence[str]], Sequence[int] | None], usual: Sequence[int]) -> None:
-    """Looks for names in a comment, of a table whose header has none that are known. ``place``: where in a line of
-    names those stand that are looked for; ``usual``: where they stand in a table without a header.
+    """Looks for names in a comment, for a table whose header has no known ones. ``place``: finds the positions of the
+    names in a line; ``usual``: their positions in a table without a header.
 
     Raises: DatasetError if the line below the comment would be lost as a header, or its columns taken for others.
     """
@@ -320,7 +321,7 @@ def check_commented(file: Path, place: Callable[[Sequence[str]], Sequence[int] |
 
 
 def _is_rule(row: Sequence[str]) -> bool:
-    """Whether it is drawn below names, as in Markdown: |---|:--:|"""
+    """Whether a line is a rule below names, as in Markdown: |---|:--:|"""
     drawn = [field.strip() for field in row if field.strip()]
     return bool(drawn) and all(map(RULE.fullmatch, drawn))
 
@@ -338,14 +339,15 @@ def has_header(file: Path) -> bool:
 
 
 def values(file: Path, column: str) -> list[str]:
-    """Those of a column that are not missing, in the head of the file; if there are none, the first behind it."""
+    """Values of a column that are not missing, in the head of the file; if all are missing, the first ones behind
+    it."""
     status = file.stat()
     return heads(file, [column])[0] or _later(file, column, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=1024)
 def _later(file: Path, column: str, *_identity: int) -> list[str]:
-    """The first of a column whose rows begin with missing ones, as a table that is sorted by its labels may."""
+    """The first values of a column whose rows begin with missing ones, as in a table sorted by its labels."""
     try:
         for (block,) in (batch.columns for batch in batches(file, [column], ["string"])):
             found = [word.strip() for word in block.to_pylist()]
@@ -357,7 +359,7 @@ def _later(file: Path, column: str, *_identity: int) -> list[str]:
 
 
 def heads(file: Path, columns: Sequence[str]) -> list[list[str]]:
-    """The same of many columns."""
+    """Values of columns that are not missing, in the head of the file."""
     names, found = column_names(file), layout(file)
     place = {name: i for i, name in enumerate(names)}
     rows = [[field.strip() for field in row] for row in found.rows[found.has_header :]]
@@ -368,7 +370,7 @@ def heads(file: Path, columns: Sequence[str]) -> list[list[str]]:
 
 
 def are_bools(values: Sequence[str]) -> bool:
-    """Whether all are true or false, however they are written, and there are some."""
+    """Whether all values are true or false, in any spelling, and there are some."""
     return bool(values) and all(value.lower() in ("true", "false") for value in values)
 
 
@@ -380,7 +382,7 @@ def as_written(file: Path, column: str) -> str:
 
 
 def first_value(file: Path, column: str) -> str | None:
-    """The first value of a column that is not missing; None if there is none in the head of the file.
+    """The first value of a column that is not missing; None if the head of the file has none.
 
     Raises: DatasetError for a word above numbers: a second line of names, of units.
     """
@@ -402,7 +404,7 @@ def num_rows(file: Path) -> int:
 
 
 def _head(file: Path) -> bytes:
-    """The first bytes of the text. Raises: DatasetError if they cannot be read, or are of no text."""
+    """The first bytes of the text. Raises: DatasetError if they are unreadable, or no text."""
     try:
         with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as stream:
             head = bytes(stream.read(HEAD_BYTES))
@@ -464,10 +466,10 @@ def batches(file: Path, columns: list[str], types: list[str], use_threads: bool 
 
 @lru_cache(maxsize=1024)
 def _check_quotes(file: Path, separator: str, comments: int, *_identity: int) -> None:
-    """Of a quote that is not closed Arrow makes one field of all rows up to the next
-    quote, or to the end, and says nothing.
+    """Checks for a quote that is not closed: Arrow makes one field of all rows up to the next quote, or to the end,
+    without an error.
 
-    Raises: DatasetError for a quoted field that does not end, or behind whose end another thing comes than a separator.
+    Raises: DatasetError for a quoted field that does not end, or that no separator follows.
     """
     try:
         if not file.name.endswith(".gz") and not _has_quotes(file):
@@ -489,7 +491,7 @@ def _check_quotes(file: Path, separator: str, comments: int, *_identity: int) ->
 
 
 def _has_quotes(file: Path) -> bool:
-    """At the speed of memory: most files have none."""
+    """Whether the file has quotes. Runs at the speed of memory: most files have none."""
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return content.find(b'"') >= 0
 
@@ -499,7 +501,7 @@ def _opened(file: Path) -> Any:
 
 
 def _unclosed(stream: Any, separators: bytes) -> int | None:
-    """Where, in bytes from here, such a quote stands; None if there is none."""
+    """The position, in bytes from here, of such a quote; None without any."""
     apart = b"\r\n" + separators
     field = re.compile(rb'(?<![^%b])"[^"]*(?:""[^"]*)*("?)[ \t]*' % re.escape(apart))
     rest, begin, place = b"", 0, 0
@@ -521,7 +523,7 @@ def _unclosed(stream: Any, separators: bytes) -> int | None:
 
 
 class _Tabs(io.RawIOBase):
-    """A file whose runs of blanks are tabs, and that has none at the ends of lines."""
+    """A file with each run of blanks replaced by a tab, and without blanks at the ends of lines."""
 
     def __init__(self, file: Path) -> None:
         self._stream = gzip.open(file) if file.name.endswith(".gz") else file.open("rb")  # noqa: SIM115 (see close)
@@ -548,8 +550,8 @@ class _Tabs(io.RawIOBase):
 
 
 def _trimmed(file: Path, batch: Any) -> Any:
-    """Words without the blanks around them: in ``alice, bob`` and ``bob, alice`` there are two of them, not four.
-    DatasetError for a quote behind a blank, which pyarrow takes for a part of the word."""
+    """Words without the blanks around them: ``alice, bob`` and ``bob, alice`` have two words, not four. DatasetError
+    for a quote behind a blank, which pyarrow takes for a part of the word."""
     pa, compute = arrow("pyarrow"), arrow("pyarrow.compute")
     found = [compute.utf8_trim_whitespace(a) if pa.types.is_string(a.type) else a for a in batch.columns]
     for name, column in zip(batch.schema.names, found, strict=True):
@@ -561,9 +563,9 @@ def _trimmed(file: Path, batch: Any) -> Any:
 
 
 def explain(file: Path, columns: list[str], types: list[str], musts: list[str]) -> NoReturn:
-    """Reads a bad file again on one thread: only then does pyarrow say which row it stumbles over.
+    """Reads a bad file again on one thread: only then does pyarrow name the bad row.
 
-    ``musts`` says what the values of every column must be. Raises: DatasetError.
+    ``musts``: what the values of every column must be. Raises: DatasetError.
     """
     try:
         for _ in batches(file, columns, types, use_threads=False):

@@ -16,8 +16,8 @@ _UNKNOWN = re.compile(r"GLOBAL ([\w.]+)")
 
 
 def read(path: Path, known: Sequence[Any], why: Callable[[str], str]) -> Any:
-    """known: classes and functions beside torch's own, as ``torch.serialization.safe_globals`` takes them. why: what a
-    message says of a class that is none of them, by its name, and of a file that torch did not write, "".
+    """known: classes and functions besides torch's own, as for ``torch.serialization.safe_globals``. why: gives the
+    message about an unknown class, by its name, or about a file that torch did not write, "".
 
     Raises: DatasetError for such a file; ConfigError without torch.
     """

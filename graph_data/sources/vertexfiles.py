@@ -2,8 +2,8 @@
 
 A table is Parquet or CSV; the id is the column of that name (IDS) or the first, the others are values.
 FILE#COLUMN,COLUMN takes only those; FILE#-COLUMN all others; FILE#*,COLUMN:onehot all, this one as columns of 0 and 1.
-What labels and splits take from a table of features is no feature. A label may be missing; words are numbered in
-ascending order, and so are integers that are not 0, 1, 2, ...
+A column used as label or split is not a feature. A label may be missing; words are numbered in ascending order, and so
+are integers that are not 0, 1, 2, ...
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Table:
 
     @cached_property
     def categories(self) -> dict[str, Categories]:
-        """Of the one-hot columns, in the order of ``values``."""
+        """Categories of the one-hot columns, in the order of ``values``."""
         return {name: Categories(self.files, name) for name in self.values if name in self.onehot}
 
     @cached_property
     def widths(self) -> list[int]:
-        """Numbers that each column of values makes."""
+        """Number of numbers that each column of values makes."""
         found = columns.widths(self.files[0], self.values)
         return [
             len(self.categories[name].names) if name in self.onehot else width
@@ -66,7 +66,7 @@ class Table:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The columns as FILE#COLUMN,COLUMN names them."""
+        """The columns, as FILE#COLUMN,COLUMN names them."""
         return tuple(f"{name}{onehot.ENDING}" if name in self.onehot else name for name in self.values)
 
     def ids(self, kind: Kind) -> Iterator[Array]:
@@ -78,7 +78,7 @@ class Table:
     def rows(
         self, kinds: Sequence[Kind], id_kind: Kind, ids: Ids | None, seen: Array
     ) -> Iterator[tuple[Array, list[Array]]]:
-        """Blocks as vertex numbers [k] and values [k] of every column; marks who was ``seen``, bool [N]."""
+        """Blocks of vertex numbers [k] and values [k] of every column; marks vertices as ``seen``, bool [N]."""
         rows = max(1, TABLE_VALUES // (1 + sum(self.widths)))
         for file, before in zip(self.files, self.identities, strict=True):
             first = 1
@@ -113,7 +113,7 @@ def num_rows(path: str) -> int:
 
 
 def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
-    """What FILE or FILE#COLUMN,COLUMN names; without columns, all but the id and those of ``without``.
+    """The table that FILE or FILE#COLUMN,COLUMN names; without columns, all but the id and those of ``without``.
 
     Raises: DatasetError if there is no such file or column, none is left, or one of them has no name.
     """
@@ -147,8 +147,8 @@ def _chosen(
 ) -> tuple[tuple[str, ...], frozenset[str], bool]:
     """The columns that the words of FILE#WORD,WORD take, those of categories, and whether all others are taken too.
 
-    A word is a column; COLUMN:onehot; -COLUMN, which leaves it out and takes all others; or *, which takes all others.
-    Raises: DatasetError for a column that is there twice.
+    A word is COLUMN; COLUMN:onehot; -COLUMN, which excludes it and takes all others; or *, which takes all others.
+    Raises: DatasetError for a column named twice.
     """
     taken, left, there = list[tuple[str, bool]](), set[str](), frozenset(names)
     for word in words:
@@ -174,8 +174,8 @@ def _chosen(
 
 
 def _begins_with_row_numbers(file: Path, names: Sequence[str]) -> bool:
-    """Whether the first column has no name and holds 0, 1, 2, ..., as a DataFrame
-    writes its rows' numbers: no feature."""
+    """Whether the first column has no name and holds 0, 1, 2, ..., as a DataFrame writes row numbers: it is no
+    feature."""
     if columns.is_parquet(file) or not columns.is_nameless(names[0]):  # in Parquet, pandas writes an index that is more
         return False
     head = textfile.values(file, names[0])
@@ -183,8 +183,8 @@ def _begins_with_row_numbers(file: Path, names: Sequence[str]) -> bool:
 
 
 def feature_names(rows: Table | None) -> tuple[str, ...]:
-    """Of the columns of a table of features; () if they have none but their numbers. Those of a list are NAME[0],
-    NAME[1], ..., those of categories NAME=CATEGORY."""
+    """Names of the columns of a feature table; () if they have only numbers. A list's columns are NAME[0], NAME[1],
+    ..., those of categories NAME=CATEGORY."""
     if rows is None or (not rows.onehot and any(name.isdigit() for name in rows.values)):
         return ()
     found: list[str] = []
@@ -217,7 +217,7 @@ def _id_of(file: Path, names: Sequence[str]) -> str:
 
 
 def _known_id(names: Sequence[str]) -> tuple[int] | None:
-    """Where the only column stands that is an id by its name."""
+    """Position of the only column whose name means an id; None if there is none, or several."""
     known = [i for i, name in enumerate(names) if columns.plain(name) in IDS]
     return (known[0],) if len(known) == 1 else None
 
@@ -285,7 +285,7 @@ def features(
 
 
 def _sparse(path: Path) -> SparseRows:
-    """CSR rows as ``scipy.sparse.save_npz`` writes them; they are read into memory."""
+    """CSR rows of a file of ``scipy.sparse.save_npz``, in memory."""
     check_file(path)
     try:
         with path.open("rb") as stream:
@@ -306,7 +306,7 @@ def _sparse(path: Path) -> SparseRows:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """As in ``siafu.graph.Graph``, with the names of the classes if the source has words or other numbers for them."""
+    """Labels as in ``siafu.graph.Graph``, with names of classes if the source has words or other numbers for them."""
 
     values: Array
     names: tuple[str, ...] = ()
@@ -322,8 +322,8 @@ class Labels:
 def labels(
     text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None, target: str = "auto"
 ) -> Labels:
-    """Of one column, classes: words, or integers from 0 on. Of several, 0 or 1 for every class. -1 or missing where
-    unknown. Or numbers, if ``target`` says so or the column is of fractions. Raises: DatasetError."""
+    """Labels from one column of classes: words, or integers from 0 on. From several columns, 0 or 1 for every class. -1
+    or missing if unknown. Or numbers, if ``target`` says so or the column has fractions. Raises: DatasetError."""
     missing = 0
     if rows is None:
         found = _by_number(text, num_vertices)
@@ -375,7 +375,7 @@ def _words(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None) -> La
 
 
 def _check_header(rows: Table, names: Sequence[str]) -> None:
-    """Raises: DatasetError if what passed for the name of a column of classes is one of them."""
+    """Raises: DatasetError if the supposed name of a column of classes is one of the classes."""
     for file in rows.files:
         if not columns.is_parquet(file) and textfile.has_header(file) and rows.values[0] in names:
             raise DatasetError(
@@ -385,7 +385,7 @@ def _check_header(rows: Table, names: Sequence[str]) -> None:
 
 
 def _numbers(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None, whole: bool) -> tuple[Array, int]:
-    """float64 [N] or [N, C], NaN where the table has none; and how many rows lack one."""
+    """float64 [N] or [N, C], NaN where the table has no value; and the number of rows that lack one."""
     width = len(rows.values)
     bools = [columns.is_bool(rows.files[0], column) for column in rows.values]
     kinds = [words.OPTIONAL_INTEGERS if whole and not is_bool else words.OPTIONAL_NUMBERS for is_bool in bools]
@@ -397,7 +397,7 @@ def _numbers(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None, who
 
 
 def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str, names: Sequence[str] = ()) -> Labels:
-    """Numbers [N] or [N, C], NaN where unknown, as what they are meant to be. ``names``: of the columns."""
+    """Labels as their kind asks, from numbers [N] or [N, C], NaN if unknown. ``names``: of the columns."""
     unknown = np.isnan(found) if found.dtype.kind == "f" else np.zeros(found.shape, bool)
     if target == "auto":
         if found.ndim == 2 and not whole:  # of one column, whole numbers are classes
@@ -439,8 +439,8 @@ def _checked(text: str, found: Array, low: int, high: float, must: str, ids: Ids
 def split(
     text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None
 ) -> tuple[Array, tuple[str, ...]]:
-    """uint8 [N, S] of NONE, TRAIN, VAL, TEST; a column is a split, or all columns are masks of one (train, val, test).
-    And the note on rows that say nothing."""
+    """uint8 [N, S] of NONE, TRAIN, VAL, TEST, and a note on rows without a role. Each column is a split, or all columns
+    are masks of one (train, val, test)."""
     if rows is None:
         found = _by_number(text, num_vertices).reshape(num_vertices, -1)
         if found.dtype.kind == "b":

@@ -27,8 +27,8 @@ ROLES_ARE = "train, val (valid, validation), test, none, or 0 (none), 1 (train),
 
 
 def is_words(file: Path, column: str) -> bool:
-    """Whether the values of a column are words and not numbers: by the schema, or in text by the first value. True and
-    False are words: of classes, the names."""
+    """Whether the values of a column are words and not numbers: by the schema, or in text by the first value, or by
+    leading zeros. True and False are words: names of classes."""
     if not columns.is_parquet(file):
         first, head = textfile.first_value(file, column), textfile.values(file, column)
         _check_points(file, column, head)
@@ -48,8 +48,8 @@ def _check_points(file: Path, column: str, head: Sequence[str]) -> None:
 
 
 def of_words(file: Path, names: Sequence[str]) -> tuple[str, str] | None:
-    """The first of these columns that is of words, with its first value or its type; None if there is none. Dates, true
-    and false are none. Raises: DatasetError for numbers with a decimal comma."""
+    """The first of these columns that has words, with its first value or its type; None if none has. Dates, true and
+    false do not count. Raises: DatasetError for numbers with a decimal comma."""
     if not columns.is_parquet(file):
         for name, head in zip(names, textfile.heads(file, names), strict=True):
             _check_points(file, name, head)
@@ -62,7 +62,8 @@ def of_words(file: Path, names: Sequence[str]) -> tuple[str, str] | None:
 
 
 def is_whole(file: Path, column: str) -> bool:
-    """Whether the values of a column of numbers, or of true and false, are integers, seen as above."""
+    """Whether the values of a column of numbers, or of true and false, are integers: by the schema, or in text by the
+    first value."""
     if columns.is_bool(file, column):
         return True
     if not columns.is_parquet(file):
@@ -73,7 +74,7 @@ def is_whole(file: Path, column: str) -> bool:
 
 
 class Vocabulary:
-    """Words as they are read, numbered in the order in which they come; -1 where there is none."""
+    """Words numbered in the order in which they are read; -1 for a missing one."""
 
     def __init__(self, must: str, optional: bool) -> None:
         self._number: dict[str, int] = {}  # grows with every new word
@@ -82,7 +83,7 @@ class Vocabulary:
         self.kind = Kind("string", must, self._read)
 
     def sorted(self, numbers: Array) -> tuple[Array, tuple[str, ...]]:
-        """The numbers of the words in ascending order for those of before, and the words in that order."""
+        """The rank of each word in ascending order, by its old number, and the words in that order."""
         words = tuple(sorted(self._number))
         place = np.full(len(words) + 1, -1, np.int64)  # the last one is that of -1
         place[[self._number[word] for word in words]] = np.arange(len(words))
@@ -104,7 +105,7 @@ class Vocabulary:
 
 
 class Roles:
-    """What vertices are for, as it is read."""
+    """The roles of vertices as they are read."""
 
     def __init__(self) -> None:
         self.missing: Counter[str] = Counter()  # rows with each word that stands for nothing
@@ -124,7 +125,7 @@ class Roles:
 
 
 def coded(array: Any, where: Where, must: str) -> tuple[Array, list[str]]:
-    """Which of the distinct words of an Arrow array stands in every row, and the words; "" where there is none."""
+    """The number of the distinct word in every row of an Arrow array, and the words; "" for a missing one."""
     pa = arrow()
     _check_no_count(array, where, must)
     try:
@@ -153,7 +154,7 @@ def _check_no_count(array: Any, where: Where, must: str) -> None:
 
 
 def _read_optional(array: Any, where: Where) -> Array:
-    """float64, NaN where there is none."""
+    """Numbers as float64, NaN for a missing one."""
     pa = arrow()
     _check_no_count(array, where, "numbers")
     if pa.types.is_dictionary(array.type):
@@ -175,7 +176,7 @@ OPTIONAL_NUMBERS = Kind("float64", "a number", _read_optional)
 
 
 def _read_mask(array: Any, where: Where) -> Array:
-    """0, 1, or NaN where there is none."""
+    """0, 1, or NaN for a missing one."""
     values = _read_optional(array, where)
     where.check(np.isin(values, (0, 1)) | np.isnan(values), values, "0 or 1, as a mask is")
     return values
@@ -194,8 +195,8 @@ def is_split(file: Path, column: str) -> bool:
 
 
 def is_mask(file: Path, column: str) -> bool:
-    """Whether a column is one part of a split, by its name (train, val_mask, ...) and values of 0 and 1, or true and
-    false, seen as above."""
+    """Whether a column is one part of a split, by its name (train, val_mask, ...) and its values. In Parquet, their
+    type is boolean or a number; in text, all in the head of the file are 0 and 1, or true and false."""
     if not role_of(column):
         return False
     if not columns.is_parquet(file):
@@ -205,7 +206,7 @@ def is_mask(file: Path, column: str) -> bool:
 
 
 def _read_optional_integers(array: Any, where: Where) -> Array:
-    """The same of text: a code with a leading zero is refused, as it would lose it."""
+    """As ``_read_optional``. In text, a code with a leading zero is refused, as the zero would be lost."""
     pa, compute = arrow(), arrow("pyarrow.compute")
     if not columns.is_parquet(where.file):
         missing = compute.is_in(compute.utf8_trim_whitespace(array), pa.array(MISSING))

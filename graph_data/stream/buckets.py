@@ -25,7 +25,7 @@ KEYS_DTYPE = np.dtype(np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """Where the rows of the vertices ``firsts[b]`` to ``firsts[b + 1] - 1`` are kept."""
+    """Files of edges: bucket b has the rows of the vertices ``firsts[b]`` to ``firsts[b + 1] - 1``."""
 
     folder: Path
     firsts: Array  # int64 [B + 1]
@@ -41,7 +41,7 @@ class Buckets:
         return (keys, keys.with_suffix(".weights")) if self.weight_dtype else (keys,)
 
     def add(self, keys: Array, weight: Array | None) -> None:
-        """Appends edges to their buckets, those of one bucket in the order given unless they have no weight."""
+        """Appends edges to their buckets. Within a bucket their order is kept only if they have weights."""
         limits = self.firsts * (self.num_vertices * (2 if self.flagged else 1))
         if weight is None:
             keys.sort()  # as quick as parting them, and sorted runs sort quicker later
@@ -59,11 +59,11 @@ class Buckets:
                         values[chosen].tofile(stream)
 
     def sizes(self) -> list[int]:
-        """How many keys each bucket holds."""
+        """Number of keys in each bucket."""
         return [file.stat().st_size // 8 if (file := self.files(b)[0]).exists() else 0 for b in range(len(self))]
 
     def truncate(self, sizes: list[int]) -> None:
-        """Drops what was added after the buckets had these sizes."""
+        """Drops everything that was added after the buckets had these sizes."""
         self.folder.mkdir(exist_ok=True)
         for b, size in enumerate(sizes):
             for file, dtype in zip(self.files(b), (KEYS_DTYPE, self.weight_dtype), strict=False):
@@ -87,7 +87,7 @@ class Buckets:
 
 
 def most_keys(nbytes: int, weighted: bool) -> int:
-    """How many keys a bucket may have if sorting it may take so many bytes."""
+    """The most keys of a bucket that can be sorted in ``nbytes``."""
     return max(1, min(MAX_BUCKET_KEYS, int(nbytes / SLACK / (BYTES_PER_WEIGHTED_KEY if weighted else BYTES_PER_KEY))))
 
 
@@ -107,7 +107,7 @@ def bucket_limits(rows: Array, num_keys: int, num_vertices: int, most: int) -> A
 def keys_of(
     blocks: Iterator[tuple[Array, Array, Array | None]], n: int, directed: bool, flagged: bool
 ) -> Iterator[tuple[Array, Array | None]]:
-    """Keys of the in-edges of every block: of both directions unless ``directed``."""
+    """Keys of the in-edges of every block; of both directions unless ``directed``."""
     for src, dst, weight in blocks:
         keys = pack(dst, src, n)
         if not directed:
@@ -122,7 +122,7 @@ def keys_of(
 
 
 def turned(edges: Edges, start: int, stop: int, n: int) -> tuple[Array, Array | None]:
-    """Keys of the edges of these rows, with their columns for rows."""
+    """Keys of the reversed edges of these rows: columns become rows."""
     chosen = slice(int(edges.indptr[start]), int(edges.indptr[stop]))
     keys = edges.indices[chosen].astype(np.int64)
     keys *= n

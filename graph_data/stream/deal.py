@@ -15,12 +15,12 @@ from siafu.sparse import Array
 
 
 def dealt_file(folder: Path, side: str, p: int, part: str) -> Path:
-    """Where the ``indices`` or ``weight`` of partition p lie."""
+    """Path of the ``indices`` or ``weight`` of partition p."""
     return folder / f"{side}-{p:05d}.{part}"
 
 
 def dealt_edges(folder: Path, side: str, p: int, indptr: Array, vertices: Array, weighted: bool) -> Edges:
-    """The rows of partition p's vertices, columns still global, on disk; ``indptr`` is that of all rows."""
+    """The rows of partition p's vertices on disk, columns still global; ``indptr`` is that of all rows."""
     local = np.zeros(len(vertices) + 1, np.int64)
     np.cumsum(indptr[vertices + 1] - indptr[vertices], out=local[1:])
     weight = RowFile(dealt_file(folder, side, p, "weight")) if weighted else None
@@ -65,7 +65,7 @@ def row_blocks(indptr: Array, entries: int) -> Iterator[tuple[int, int]]:
 
 
 def _dealt(edges: Edges, owner: Array, parts: int, rows: tuple[int, int]) -> tuple[Array, dict[str, Array]]:
-    """The entries of these rows sorted by owner: where each partition's begin, int64 [P + 1], and the values."""
+    """The entries of these rows sorted by owner: the start of each partition's, int64 [P + 1], and the values."""
     start, stop = rows
     first, last = int(edges.indptr[start]), int(edges.indptr[stop])
     small = np.uint8 if parts <= 256 else np.uint16  # sorted by counting

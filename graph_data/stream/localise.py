@@ -32,7 +32,7 @@ def ghosts_of(edges: Edges, p: int, owner: Array, entries: int, threads: int) ->
 
 
 def columns_of(vertices: Array, ghosts: Array, num_vertices: int) -> Array:
-    """The local column of every vertex that has one, int32 [N]; the others hold nothing of meaning."""
+    """The local column of every vertex that has one, int32 [N]; the other values are undefined."""
     column = np.empty(num_vertices, np.int32)
     column[vertices] = np.arange(len(vertices), dtype=np.int32)
     column[ghosts] = np.arange(len(vertices), len(vertices) + len(ghosts), dtype=np.int32)
@@ -64,7 +64,7 @@ def local_rows(edges: Edges, column: Array, width: int, entries: int, threads: i
 def write_rows(
     folder: Path, side: str, edges: Edges, column: Array, width: int, entries: int, threads: int
 ) -> tuple[dict[str, FileEntry], int]:
-    """Writes local columns and weights; returns their files and how many columns are ghosts."""
+    """Writes local columns and weights; returns their files, and how many columns are ghosts."""
     dtypes = [("indices", np.dtype(np.int32))] + ([] if edges.weight is None else [("weight", np.dtype(np.float32))])
     inner, cut = len(edges.indptr) - 1, 0
     with ExitStack() as stack:
@@ -80,7 +80,7 @@ def write_rows(
 
 
 def link_rows(dealt: Path, folder: Path, side: str, weighted: bool) -> dict[str, FileEntry]:
-    """The rows as they were dealt: if there is one partition, its columns are global ones already."""
+    """Links the dealt rows unchanged: with one partition, their columns are global already."""
     parts = ("indices", "weight") if weighted else ("indices",)
     return {
         name: link_array(dealt_file(dealt, side, 0, part), folder / name)

@@ -39,7 +39,7 @@ class Stack:
         self._files = {part: folder / f"{name}.{part}" for part in self._dtypes}
 
     def opened(self, rows: int, entries: int) -> dict[str, GrowingFile]:
-        """The files to append to, cut to so many rows and entries."""
+        """The files to append to, cut to ``rows`` rows and ``entries`` entries."""
         return {
             part: GrowingFile(file, self._dtypes[part], rows if part == "counts" else entries)
             for part, file in self._files.items()

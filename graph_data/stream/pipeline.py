@@ -72,7 +72,7 @@ class InMemory:
 
 
 def check_options(options: Options, needs: str) -> None:
-    """Raises: ConfigError for what needs the graph in memory; ``needs`` tells how much that would take."""
+    """Raises: ConfigError for options that need the graph in memory; ``needs``: the memory that it would take."""
     if options.task == "link" or options.inductive is not None:
         what = "task link" if options.task == "link" else "inductive training"
         raise ConfigError(f"{what} needs the graph in memory, which takes about {needs}: raise the memory limit")
@@ -95,7 +95,7 @@ def prepare_on_disk(source: Input, options: Options, writer: ShardWriter, work: 
 
 
 class _Preparation:
-    """What the stages share. Every stage reads files and records of those before it, and writes its own."""
+    """The stages of a preparation. Every stage reads files and records of those before it, and writes its own."""
 
     def __init__(self, source: Input, options: Options, work: Work, budget: Budget) -> None:
         self.source, self.options, self.work, self.budget = source, options, work, budget
@@ -123,7 +123,7 @@ class _Preparation:
         return writer.finish(self.options.manifest(graph, ORDER, num_edges, entries))
 
     def met(self) -> Array:
-        """Which vertices are in an edge, bool [N]."""
+        """Whether each vertex is in an edge, bool [N]."""
         found = np.zeros(self.num_vertices, bool)
         for side in self.sides:
             found |= np.diff(self.stack(side).indptr()) > 0
@@ -153,7 +153,7 @@ class _Preparation:
         self.room = self.budget.beside(each * self.num_vertices, f"{self.num_vertices} vertices at {each} bytes each")
 
     def bytes_per_id(self, census: Census) -> int:
-        """Of memory, beside BYTES_PER_VERTEX; 0 where ids are vertex numbers."""
+        """Memory bytes per vertex for its id, beside BYTES_PER_VERTEX; 0 if ids are vertex numbers."""
         if isinstance(census.ids, NamedIds):
             return -(-census.ids.nbytes // census.num_vertices)
         return BYTES_PER_ID if census.ids is not None else 0
@@ -162,7 +162,7 @@ class _Preparation:
         return load_ids(self.work.folder)
 
     def vertices(self) -> Graph:
-        """All of the graph but its edges, checked, with a split."""
+        """The graph without its edges, checked, with a split."""
         nothing = np.empty(0, np.int64)
         census = Census(
             self.num_vertices, self.num_listed, self.ids(), nothing, nothing, self.work.get("census")["apart"]
@@ -229,7 +229,7 @@ class _Preparation:
             self.work.record("pieces", {"pieces": piece + 1, "sizes": buckets.sizes()})
 
     def turn(self, buckets: Buckets) -> None:
-        """Turns the in-edges around, into the buckets of the out-edges."""
+        """Reverses the in-edges, into the buckets of the out-edges."""
         self.work.say("turn: out-edges of a directed graph")
         buckets.truncate([0] * len(buckets))
         edges = self.stack("in").edges()
@@ -254,7 +254,7 @@ class _Preparation:
         self.work.record("owners", True)
 
     def deal(self, graph: Graph) -> None:
-        """Writes what every partition needs: rows of edges with global columns, rows of vertices, and all degrees."""
+        """Writes the data of every partition: rows of edges with global columns, rows of vertices, and all degrees."""
         work, parts, entries = self.work, self.options.parts, self.rows(BYTES_PER_ENTRY)
         folder, owner = work.path("dealt"), np.load(work.path("owner.npy"))
         folder.mkdir(exist_ok=True)
@@ -331,5 +331,5 @@ class _Preparation:
         return self.stack("in").counts()[vertices].astype(np.float64)
 
     def rows(self, nbytes: int) -> int:
-        """How many edges of so many bytes a block may have."""
+        """Number of edges of ``nbytes`` each in a block."""
         return min(max(self.room // (nbytes * (THREADS + 1)), MIN_BLOCK), MAX_BLOCK)

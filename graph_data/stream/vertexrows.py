@@ -44,7 +44,8 @@ def check_features(graph: Graph) -> None:
 
 
 def tidy_vertices(graph: Graph, feature_norm: str) -> Graph:
-    """What ``siafu.graph.tidy`` does to labels, splits and sparse features; dense ones are normalised when written."""
+    """Does what ``siafu.graph.tidy`` does to labels, splits and sparse features; dense features are normalised when
+    written."""
     check_vertices(graph)
     features = graph.features
     if isinstance(features, SparseRows):
@@ -62,7 +63,7 @@ def tidy_vertices(graph: Graph, feature_norm: str) -> Graph:
 def write_vertex_rows(
     folder: Path, graph: Graph, owner: Array, parts: int, norm: str, standard: Standard | None = None
 ) -> list[dict[str, FileEntry]]:
-    """Writes what every partition needs of its vertices, in ascending order, below ``folder``; reads features once."""
+    """Writes each partition's vertex data, in ascending order, below ``folder``; reads features once."""
     found: list[dict[str, FileEntry]] = []
     for p in range(parts):
         vertices, into = np.flatnonzero(owner == p), folder / folder_of(p)

@@ -24,7 +24,7 @@ class Work:
     """Use in a ``with`` block, which locks the folder; ``close(done=True)`` deletes it."""
 
     def __init__(self, folder: Path, key: str, say: Say) -> None:
-        """``key`` stands for the source and every option: another key starts over."""
+        """``key``: stands for the source and every option; another key starts over."""
         self.folder, self._key, self._say = folder, key, say
         self._steps: dict[str, Any] = {}  # changes with every record
         self._lock: IO[str] | None = None
@@ -50,7 +50,7 @@ class Work:
         return self.folder / name
 
     def get(self, step: str) -> Any:
-        """What the step recorded; None if it has not ended."""
+        """The record of a step; None if it has not ended."""
         return self._steps.get(step)
 
     def record(self, step: str, value: Any) -> None:

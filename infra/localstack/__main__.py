@@ -71,8 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def place(config: Config, run_dir: Path) -> None:
-    """Deploys the run's function, says where, and serves until stdin ends; then brings its logs home. stdin may say how
-    many invocations there were.
+    """Deploys the run's function, prints where, and serves until stdin ends; then writes its logs to the run directory.
+    stdin may have the number of invocations.
 
     An endpoint that the user's environment names (``AWS_ENDPOINT_URL``) is used instead of one of our own.
     """
@@ -101,7 +101,7 @@ def place(config: Config, run_dir: Path) -> None:
 
 
 def serve() -> None:
-    """One that stays; prints what points boto3, the AWS CLI and localstack-client at it."""
+    """Runs a LocalStack until interrupted; prints the variables for boto3, the AWS CLI and localstack-client."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.getsignal(signal.SIGINT))
     log = Path(tempfile.gettempdir()) / f"localstack-{os.getpid()}.log"

@@ -49,8 +49,8 @@ HERE = f"{RUNTIME} on {ARCHITECTURE}"
 
 
 def who(request: object = None) -> dict[str, object]:
-    """What LocalStack answers at ``WHO``: whoever uses it knows by this that functions run here, not in Docker, and
-    what they may be made of. An executor that LocalStack does not find is replaced by Docker's without an error."""
+    """The answer at ``WHO``: functions run here, not in Docker, and in this runtime and architecture. LocalStack
+    replaces an executor that it does not find by Docker's, without an error."""
     return {"pid": os.getpid(), "runtime": RUNTIME, "arch": ARCHITECTURE}
 
 
@@ -70,15 +70,15 @@ class Deployed(Function):
         return self.function_arn
 
     def environ(self, api_address: str, log_stream: str) -> dict[str, str]:
-        """One thread for BLAS and nothing of ours, as everywhere; then what LocalStack says, above all the function's
-        own variables. The code is found because the client starts in its folder."""
+        """The environment's variables: one thread for BLAS and none of ours, as everywhere; then LocalStack's, above
+        all the function's own. The code is found because the client starts in its folder."""
         clean = super().environ(api_address, log_stream)
         del clean["PYTHONPATH"]
         return {**clean, **self.variables, "AWS_LAMBDA_RUNTIME_API": api_address, "LAMBDA_TASK_ROOT": str(self.code)}
 
 
 class ProcessExecutor(RuntimeExecutor):
-    """One execution environment of LocalStack's: a process at a time, and another one when it has died."""
+    """An execution environment of LocalStack: one process at a time, replaced when it has died."""
 
     def __init__(self, id: str, function_version: FunctionVersion) -> None:
         super().__init__(id, function_version)
@@ -121,7 +121,8 @@ class ProcessExecutor(RuntimeExecutor):
             )
 
     def stop(self) -> None:
-        """From any thread; an invocation in flight ends as one whose process was killed."""
+        """Ends the process; may be called from any thread. An invocation in flight fails as if its process was
+        killed."""
         self._stopped = True
         environment = self._environment
         if environment is not None and not environment.gone:
@@ -139,7 +140,7 @@ class ProcessExecutor(RuntimeExecutor):
         return self._environment
 
     def _warm(self) -> Environment | None:
-        """The environment if it is still there: it may have been killed since the last invocation."""
+        """The environment if it still runs: it may have been killed since the last invocation."""
         if self._environment is not None:
             self._step(self._environment, 0.0)
             if self._environment.idle:
@@ -177,7 +178,7 @@ class ProcessExecutor(RuntimeExecutor):
         return Path(tempfile.gettempdir()) / "environments" / f"{self.id}.log"
 
     def _take_log(self) -> str:
-        """What was written since the last call."""
+        """The log since the last call."""
         text = self._log_path.read_bytes()
         os.truncate(self._log_path, 0)  # it is open for appending: the next line is its first
         return text[-MAX_LOG_NBYTES:].decode(errors="replace")
@@ -198,8 +199,8 @@ class ProcessExecutor(RuntimeExecutor):
 
     @classmethod
     def prepare_version(cls, function_version: FunctionVersion) -> None:
-        """Raises ValueError for what cannot run here: the function's state is Failed then, and says so. What is Python
-        alone runs, whichever Python and architecture it names."""
+        """Raises ValueError for code that cannot run here: the function's state becomes Failed, with this reason. Pure
+        Python code runs, whatever Python and architecture it names."""
         config = function_version.config
         if not (config.runtime or "").startswith("python3") or not config.code:
             raise ValueError(f"only zips of Python run here, not {config.runtime or config.package_type}")

@@ -20,7 +20,7 @@ PATIENCE_S = 10.0
 
 
 def executor_at(endpoint: str) -> dict[str, Any] | None:
-    """What our executor says of itself; None if functions run elsewhere there. WorkerError if nobody answers."""
+    """The answer of our executor; None if the endpoint runs functions elsewhere. WorkerError if it does not answer."""
     try:
         service.client("lambda", service.LOCAL_REGION, endpoint).list_functions(MaxItems=1)  # which loads the executor
     except (BotoCoreError, ClientError) as error:
@@ -34,7 +34,7 @@ def executor_at(endpoint: str) -> dict[str, Any] | None:
 
 
 def package_for(endpoint: str) -> Package:
-    """The function's package that an endpoint's functions can be made of, for this machine's architecture."""
+    """The function's package for an endpoint, for this machine's architecture."""
     ours = executor_at(endpoint)
     if ours is not None:
         return package.build_here(runtime=ours["runtime"])

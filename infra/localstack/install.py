@@ -1,7 +1,7 @@
 """LocalStack's own environment: one frozen set of packages below ~/.cache/siafu, made once, and never ours.
 
-It needs Python 3.11, whatever siafu runs on, and pins that siafu's packages would not bear. The functions run on its
-Python too: there they find AWS's runtime interface client, and everything else in their own zip.
+LocalStack needs Python 3.11, whatever siafu runs on, and pins that conflict with siafu's packages. The functions run on
+its Python too: there they find AWS's runtime interface client, and everything else in their own zip.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARKER = "complete"  # written last: an installation that was killed is not take
 
 
 def folder(cache: Path | None = None) -> Path:
-    """Where the environment of these pins lies, or will."""
+    """The folder of the environment for these pins, whether it exists or not."""
     pins = REQUIREMENTS.read_bytes() + (PLUGIN / "pyproject.toml").read_bytes()
     return pinned.folder("localstack", pins, cache)
 
@@ -37,16 +37,16 @@ def installed(cache: Path | None = None) -> bool:
 
 
 def interpreter(cache: Path | None = None) -> Path:
-    """LocalStack's Python. ConfigError that says how to get it where it is not installed."""
+    """LocalStack's Python. ConfigError with advice if it is not installed."""
     if not installed(cache):
         raise ConfigError(f"LocalStack is not installed (510 MB, once): {COMMAND}")
     return folder(cache) / "bin" / "python"
 
 
 def install(cache: Path | None = None) -> Path:
-    """Makes the environment unless it is there, with progress on stderr; returns its Python.
+    """Makes the environment unless it exists, with progress on stderr; returns its Python.
 
-    ConfigError where there is no Python 3.11, GnnError with pip's words where a package cannot be had.
+    ConfigError without Python 3.11, GnnError with pip's words if a package cannot be installed.
     """
     home = folder(cache)
     with pinned.alone(home):  # while we wait, another process may make it
@@ -77,7 +77,7 @@ def _make(home: Path) -> None:
 
 
 def _python() -> str:
-    """A Python 3.11 that runs: pyenv leaves commands behind that only say that they are not chosen."""
+    """A Python 3.11 that runs: pyenv leaves commands that only say that no version is selected."""
     ours = [sys.executable] if sys.version_info[:2] == (3, 11) else []
     pyenv = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
     for candidate in [*ours, RUNTIME, *sorted(glob.glob(f"{pyenv}/versions/3.11*/bin/{RUNTIME}"), reverse=True)]:
@@ -94,7 +94,7 @@ def _python() -> str:
 
 
 def _watch(command: list[str]) -> None:
-    """Runs pip and tells how far it is. Its output is kept for the case that it fails."""
+    """Runs pip and shows its progress. Keeps its output in case it fails."""
     wanted = sum(1 for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#"))
     output: list[str] = []
     seen = 0

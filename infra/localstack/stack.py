@@ -56,7 +56,7 @@ class Stack:
 
     @property
     def pid(self) -> int:
-        """Of LocalStack, which leads its group."""
+        """Process id of LocalStack, which leads its group."""
         assert self._process is not None
         return self._process.pid
 
@@ -65,13 +65,13 @@ class Stack:
         return client(service, LOCAL_REGION, self.endpoint)
 
     def check(self) -> None:
-        """WorkerError with its last words if it has ended by itself."""
+        """Raises WorkerError with its last words if it has ended by itself."""
         assert self._process is not None
         if (code := self._process.poll()) is not None:
             raise self._failure(f"it ended with code {code}")
 
     def __enter__(self) -> Stack:
-        """Starts it. WorkerError with its last words if it ends, or is not what it should be."""
+        """Starts LocalStack. WorkerError with its last words if it ends, or is not set up as expected."""
         with contextlib.ExitStack() as undo:
             folder = Path(
                 undo.enter_context(tempfile.TemporaryDirectory(prefix=_own_prefix(), ignore_cleanup_errors=True))
@@ -112,7 +112,7 @@ class Stack:
         return process
 
     def _environment(self, folder: Path, port: int) -> dict[str, str]:
-        """All of LocalStack's variables: of the user's only the paths, so that it knows no account and no profile."""
+        """All of LocalStack's variables. Of the user's, only paths: LocalStack sees no account and no profile."""
         return {
             **{name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ},
             "LANG": "C.UTF-8",
@@ -151,7 +151,8 @@ class Stack:
             return False
 
     def _check(self) -> None:
-        """The first call of a service loads it."""
+        """Checks that LocalStack answers, runs functions with our executor, and listens on loopback alone. The first
+        call of a service loads it."""
         try:
             self.client("s3").list_buckets()
             executor = executor_at(self.endpoint)
@@ -167,7 +168,7 @@ class Stack:
         return WorkerError(f"LocalStack: {what}; {lines[-1][-300:] if lines else 'it wrote nothing'} ({self.log})")
 
     def _stop(self) -> None:
-        """TERM, then KILL, of its whole group. The functions' processes hang on leashes of LocalStack's."""
+        """Ends its whole group by TERM, then KILL. Leashes of LocalStack end the functions' processes."""
         assert self._process is not None
         for sign, patience_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, None)):
             with contextlib.suppress(ProcessLookupError):
@@ -177,7 +178,7 @@ class Stack:
 
 
 def _own_prefix() -> str:
-    """Of our folder's name. It removes first what killed owners have left behind."""
+    """The prefix of our folder's name. Removes folders of dead owners first."""
     for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         owner = left.name[len(PREFIX) :].partition("-")[0]
         if owner.isdigit() and not _alive(int(owner)):

@@ -17,7 +17,7 @@ _PLACE = ".place.json"
 
 @dataclass(frozen=True)
 class Place:
-    """A deployed machine, as the coordinator of a run finds it."""
+    """A deployed machine, as a run's coordinator finds it."""
 
     bucket: str
     run: str
@@ -32,7 +32,8 @@ class Place:
 
     @classmethod
     def read(cls, run_dir: Path) -> Place:
-        """ConfigError where no agent has put one: on a laptop, servers on AWS are not started by this process."""
+        """The place that the agent wrote. ConfigError without one: on a laptop, this process does not start servers on
+        AWS."""
         try:
             return cls(**json.loads((run_dir / _PLACE).read_text()))
         except OSError:

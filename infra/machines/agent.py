@@ -31,7 +31,7 @@ logger = logging.getLogger("agent")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 when told to stop; 2 for what cannot be."""
+    """Runs the agent; returns 0 when told to stop, 2 for a configuration error."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     logging.getLogger("botocore").setLevel(logging.WARNING)
     stop = threading.Event()
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve(
     member: Address, setting: Setting, stop: threading.Event, metadata: Metadata | None = None, *, once: bool = False
 ) -> None:
-    """Until ``stop``, or with ``once`` until the first order to start is carried out to its end."""
+    """Serves until ``stop``, or with ``once`` until the first order to start is finished."""
     members = [member, COORDINATOR] if member == param_server(0) else [member]
     logger.info(
         "%s on %s (%s): waiting for orders in bucket %s", member, setting.machine, setting.host, setting.mailbox.bucket
@@ -78,7 +78,7 @@ def serve(
 
 
 def _place(args: argparse.Namespace, metadata: Metadata | None) -> tuple[Address, Setting]:
-    """Which role we have, and where. ConfigError if that is unknown."""
+    """Our role and its setting. ConfigError if they are unknown."""
     if metadata is None:
         role, index, machine, host = args.role, args.index, socket.gethostname(), args.listen
         region = args.region

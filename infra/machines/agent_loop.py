@@ -43,7 +43,7 @@ MAX_CONFIG_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Setting:
-    """Where an agent is and how often it looks."""
+    """Where an agent runs, and how often it looks for orders."""
 
     mailbox: Mailbox
     work: Path  # graphs and runs
@@ -53,7 +53,7 @@ class Setting:
 
 
 class Post:
-    """One role's duty and its process. Use in a ``with`` block: nothing of it is left."""
+    """One role's duty and its process. Use in a ``with`` block, which ends both."""
 
     def __init__(self, member: Address, setting: Setting):
         self.member, self.setting, self.mailbox = member, setting, setting.mailbox
@@ -72,7 +72,7 @@ class Post:
         self._keep_end()
 
     def turn(self, now: float, notice: str) -> None:
-        """Looks at everything once. ``notice``: what the cloud has said about the machine."""
+        """Handles everything once. ``notice``: the cloud's notice about the machine."""
         if self._child is not None or (self._sender is None and not self.duty.unkept):  # else the last run is not over
             self._do(self.duty.receive(self._order()))
         if self._fetch is not None and self._fetch.done():
@@ -86,7 +86,7 @@ class Post:
         self._report(now, notice)
 
     def _order(self) -> Order | None:
-        """What lies in the bucket; None as well for what is no order, which is reported."""
+        """The order in the bucket. None without one, and for an invalid order, which is reported."""
         try:
             letter = self.mailbox.read(order_key(self.member))
             return Order.of(letter.value) if letter else None
@@ -110,7 +110,7 @@ class Post:
                     self._stop(gently)
 
     def _bring(self, order: Order) -> Path:
-        """Runs in the pool."""
+        """Fetches the graph; runs in the pool."""
 
         def say(come: int, total: int) -> None:
             self._come = (come, total)
@@ -131,7 +131,7 @@ class Post:
         self._do(self.duty.fetched(error))
 
     def _start(self, order: Order) -> None:
-        """The process that the order is for; an error is its end."""
+        """Starts the order's process; an error counts as its end."""
         folder = self.setting.work / "runs" / f"{order.run}-{self.member.role}-{self.member.name}"
         try:
             shutil.rmtree(folder, ignore_errors=True)
@@ -176,7 +176,7 @@ class Post:
         )
 
     def _keys(self, order: Order) -> Ring | None:
-        """Of the role that the order starts. They leave this process by the child's stdin alone."""
+        """Keys of the role that the order starts. They leave this process only by the child's stdin."""
         if not order.secret:
             return None
         vault = Vault(endpoint=self.mailbox.endpoint, region=self.mailbox.region)
@@ -210,19 +210,19 @@ class Post:
             self._sender = None
 
     def _ended(self) -> None:
-        """The order has ended, and what its process wrote, if there was one, is in the bucket."""
+        """Records that the order has ended, and that its process's files, if any, are in the bucket."""
         self._keep_end()
         self.duty.kept()
 
     def _keep_end(self) -> None:
-        """A run's end outlives the report, which is the next run's."""
+        """Writes a run's end beside its files: it outlives the report, which the next run replaces."""
         end = self.duty.end
         if self.member == COORDINATOR and end is not None and end.run:
             self.mailbox.replace(run_key(end.run, "end.json"), {"code": end.code, "last_line": end.last_line}, None)
 
     @property
     def idle(self) -> bool:
-        """Whether an order was carried out to its end, and there is no other."""
+        """Whether an order was finished, and there is no other."""
         duty = self.duty
         return duty.order is not None and duty.state == "waiting" and duty.end is not None and duty.end.kept
 
@@ -235,7 +235,7 @@ class Post:
             self._do(self.duty.leave())
 
     def _report(self, now: float, notice: str) -> None:
-        """Every few seconds, and at once if there is something new."""
+        """Writes a report every few seconds, and at once if something is new."""
         said = {**self.duty.report(), "notice": notice}
         at_work = self.duty.state != "waiting"
         shown = self.duty.state == "fetching" or (self.member == COORDINATOR and at_work)
@@ -263,7 +263,7 @@ class Post:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """What runs is killed, and what it wrote is kept."""
+        """Kills the process, and keeps its files."""
         if self._child is not None:
             self._child.kill()
             self._child.close()

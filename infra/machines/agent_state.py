@@ -1,11 +1,11 @@
 """The decisions of an agent for one role of a deployment: orders in, actions out. Pure.
 
 Rules:
-1. An order is taken once. An agent that was started anew knows from its predecessor's report which one it had taken:
-   the process of that order died with the predecessor, and is reported as lost instead of being started again.
-2. ``fetch`` brings the graph; ``start`` fetches what is not here yet, then starts the role's process; ``stop`` ends it.
-3. An order to start another run ends the process of this one first, and is taken once that is over. One to stop another
-   run is nobody's: it is seen and forgotten.
+1. An order is taken once. A restarted agent learns from its predecessor's report which order that had taken: the
+   order's process died with the predecessor, and is reported as lost, not started again.
+2. ``fetch`` brings the graph; ``start`` fetches whatever is missing, then starts the role's process; ``stop`` ends it.
+3. An order to start another run ends the present process first, and is taken once that is over. An order to stop
+   another run is ignored.
 4. A process without a coordinator is ended. A coordinator is asked to end and may say goodbye
    to its members; servers are killed.
 5. Every order to start ends in exactly one ``ended`` of the report, whatever happens.
@@ -32,7 +32,7 @@ State = Literal["waiting", "fetching", "ready", "running", "ending"]
 
 @dataclass(frozen=True)
 class Order:
-    """What lies at ``orders/<role>-<index>.json``."""
+    """The content of ``orders/<role>-<index>.json``."""
 
     id: str
     do: Literal["fetch", "start", "stop"]
@@ -45,7 +45,7 @@ class Order:
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> Order:
-        """RemoteProtocolError, naming what is wrong, unless it is an order."""
+        """The order in a JSON object. RemoteProtocolError, naming the fault, unless it is an order."""
         try:
             order = cls(**{key: str(part) for key, part in value.items()})  # type: ignore[arg-type]
         except TypeError:
@@ -73,7 +73,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Fetch:
-    """An action: bring what the order needs here."""
+    """An action: fetch what the order needs."""
 
     order: Order
 
@@ -97,7 +97,7 @@ Action = Fetch | Start | Stop
 
 @dataclass(frozen=True)
 class End:
-    """How the process of an order ended."""
+    """The end of an order's process."""
 
     order: str
     run: str
@@ -108,7 +108,7 @@ class End:
 
 class Duty:
     def __init__(self, member: Address, before: dict[str, Any] | None = None):
-        """``before``: the report of an agent that had this duty before us."""
+        """``before``: the report of the agent that had this duty before."""
         self.member = member
         # All mutable state:
         self.state: State = "waiting"
@@ -122,7 +122,7 @@ class Duty:
             self._succeed(before)
 
     def _succeed(self, before: dict[str, Any]) -> None:
-        """Rule 1."""
+        """Takes over from an earlier agent: rule 1."""
         self._done, run = str(before.get("order", "")), str(before.get("run", ""))
         ended = before.get("ended")
         if isinstance(ended, dict) and ended.get("order") == self._done:
@@ -133,7 +133,7 @@ class Duty:
             self._done = ""  # it had fetched at most
 
     def receive(self, order: Order | None) -> list[Action]:
-        """What lies in the bucket now; the same order comes again and again."""
+        """Takes in the bucket's present order; the same order comes again and again."""
         if order is None or order.id in (self._done, self._foreign, self.order.id if self.order is not None else ""):
             return []
         if order.do == "stop" and self.state != "waiting" and self.order is not None and order.run != self.order.run:
@@ -157,7 +157,7 @@ class Duty:
         return [Fetch(order)]
 
     def fetched(self, error: str = "") -> list[Action]:
-        """What the order needs is here, or why it is not."""
+        """Notes that the order's data has arrived, or the error that prevented it."""
         assert self.order is not None
         assert self.state == "fetching"
         self.error = error
@@ -177,7 +177,7 @@ class Duty:
         return [Start(self.order)]
 
     def exited(self, code: int, last_line: str) -> None:
-        """The process has ended; what it wrote is not in the bucket yet."""
+        """Notes that the process has ended; its files are not in the bucket yet."""
         assert self.order is not None
         if self.state == "ending" and code == -signal.SIGINT:  # it had not come as far as to say so itself
             code = STOPPED
@@ -186,27 +186,27 @@ class Duty:
 
     @property
     def unkept(self) -> bool:
-        """Whether the last order has ended, and somebody must still see to it that this is not lost."""
+        """Whether the last order has ended, and its end is not saved yet."""
         return self.end is not None and not self.end.kept
 
     def refused(self, error: str) -> None:
-        """What lies in the bucket is no order."""
+        """Notes that the bucket's content is no order."""
         self.error = error
 
     def kept(self) -> None:
-        """What the process wrote is in the bucket now, as far as it ever will be, and so is its end."""
+        """Notes that the process's files, as far as they can be saved, and its end are in the bucket."""
         if self.end is not None:
             self.end = End(self.end.order, self.end.run, self.end.code, self.end.last_line, True)
 
     def leave(self) -> list[Action]:
-        """Ends the process that is running, if any: nobody needs it any more (rules 3 and 4)."""
+        """Ends the running process, if any: nobody needs it any more (rules 3 and 4)."""
         if self.state != "running":
             return []
         self.state = "ending"
         return [Stop(gently=self.member.role == "coordinator")]
 
     def report(self) -> dict[str, Any]:
-        """What the machine says of this duty."""
+        """The machine's report on this duty."""
         order = self.order
         return {
             "state": self.state,

@@ -27,7 +27,8 @@ from siafu.shards import ShardSet
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0; or the exit code of the error that ended the run, which is in ``error.json`` then; 130 if asked to end."""
+    """Coordinates a run. Returns 0; the exit code of the error that ended the run, which is then in ``error.json``; or
+    130 if asked to end."""
     parser = argparse.ArgumentParser(prog="python -m infra.machines.coordinate", description=__doc__)
     for name in ("--shards", "--run-dir"):
         parser.add_argument(name, required=True, type=Path)
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def coordinate(shards_path: Path, run_dir: Path) -> None:
-    """Waits for the machines, trains, and leaves all in ``run_dir``, which has the run's config.toml."""
+    """Waits for the machines and trains. All files go to ``run_dir``, which has the run's config.toml."""
     config, place = configs.load(run_dir / run_files.CONFIG), Place.read(run_dir)
     shards = ShardSet.open(shards_path, ())
     with run_directory.alone(run_dir), live_status.kept(run_dir, lambda status: None) as on_status:

@@ -32,7 +32,7 @@ class Found:
 
 
 def find(config: Config) -> Found:
-    """ConfigError if there is no such deployment, or nobody may ask."""
+    """The deployment of this name. ConfigError if it does not exist, or may not be listed."""
     cloud, region = config.cloud, config.lambdas.region
     if cloud.bucket:
         return Found(cloud.bucket)
@@ -52,13 +52,13 @@ def _outputs(stacks: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def expiry_of(stacks: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """When the deployment of these stacks removes itself; None if none of them says."""
+    """The time at which the deployment of these stacks removes itself; None if no stack has it."""
     said = _outputs(stacks).get(EXPIRES)
     return datetime.strptime(said, TIME).replace(tzinfo=timezone.utc) if said else None
 
 
 def until(expires: datetime, now: datetime) -> str:
-    """In words: "at 2026-11-22T18:30:00Z, in 3.5 h"."""
+    """The time in words: "at 2026-11-22T18:30:00Z, in 3.5 h"."""
     left_h = (expires - now).total_seconds() / 3600
     return f"at {expires.strftime(TIME)}, {f'in {left_h:.1f} h' if left_h > 0 else 'which is over'}"
 
@@ -70,7 +70,7 @@ def stacks_of(name: str, region: str) -> list[dict[str, Any]]:
 
 
 def instances_of(name: str, region: str) -> dict[Address, dict[str, str]]:
-    """Role -> its EC2 instance, by tags; of several the one that runs. Raises what botocore raises."""
+    """Each role's EC2 instance, by tags; of several the running one. Raises what botocore raises."""
     pages = (
         service.client("ec2", region)
         .get_paginator("describe_instances")
@@ -95,8 +95,8 @@ def instances_of(name: str, region: str) -> dict[Address, dict[str, str]]:
 
 
 def refusal(name: str, region: str, member: Address) -> str:
-    """What the last attempt to give the member a machine failed by; empty if it did not
-    fail. Raises what botocore raises."""
+    """The reason why the last attempt to launch the member's machine failed; empty if it did not fail. Raises what
+    botocore raises."""
     api, group = service.client("autoscaling", region), deployment.group(name, member.role, member.index)
     newest = api.describe_scaling_activities(AutoScalingGroupName=group, MaxRecords=10)["Activities"]
     last = next((one for one in newest if one["StatusCode"] in ("Failed", "Cancelled", "Successful")), None)

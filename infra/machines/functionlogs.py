@@ -19,7 +19,8 @@ MAX_LINES = 200_000
 
 
 def bring(function: str, region: str, since_s: float, folder: Path) -> int:
-    """Writes what ``function`` logged since then (seconds of the epoch) into ``folder``; how many lines.
+    """Writes the logs of ``function`` since ``since_s`` (seconds of the epoch) into ``folder``; returns the number of
+    lines.
 
     A warning where that is not allowed: a run is whole without it.
     """
@@ -49,7 +50,7 @@ def bring(function: str, region: str, since_s: float, folder: Path) -> int:
 
 
 def _by_stream(events: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Name of a file -> what one environment wrote."""
+    """Each environment's log, by file name."""
     texts: dict[str, list[str]] = {}
     for event in events:
         name = re.sub(r"[^0-9A-Za-z.-]+", "-", event["logStreamName"]).strip("-.")[-120:] or "stream"

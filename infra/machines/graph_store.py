@@ -1,7 +1,7 @@
 """Prepared graphs in the bucket, by their digest: sent once, fetched by each machine as far as it needs them.
 
-What arrives is compared with the manifest, and the manifest with the digest that was asked for: whoever can write to
-the bucket cannot change a graph unseen.
+Downloaded files are compared with the manifest, and the manifest with the requested digest: nobody with write access to
+the bucket can change a graph unnoticed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Say = Callable[[int, int], None]  # bytes so far, of how many
 
 
 def _parts(manifest: Manifest, partitions: Iterable[int]) -> dict[str, FileEntry]:
-    """Path below the graph's folder -> what must lie there. RemoteProtocolError for a name that leads elsewhere."""
+    """Files that must lie below the graph's folder, by path. RemoteProtocolError for a name that leads elsewhere."""
     return {
         checked_path(f"{folder_of(p)}/{name}"): entry
         for p in partitions
@@ -38,8 +38,7 @@ def _parts(manifest: Manifest, partitions: Iterable[int]) -> dict[str, FileEntry
 
 
 def send(mailbox: Mailbox, shards: ShardSet, say: Say = lambda done, total: None) -> int:
-    """Puts a prepared graph into the bucket; how many bytes had to travel. What lies
-    there already is not sent again."""
+    """Uploads a prepared graph to the bucket; returns the bytes that had to travel. Skips existing files."""
     digest = shards.manifest.digest
     last = shards_key(digest, MANIFEST)
     if any(entry.key == last for entry in mailbox.entries(last)):
@@ -64,11 +63,11 @@ def send(mailbox: Mailbox, shards: ShardSet, say: Say = lambda done, total: None
 def fetch(
     mailbox: Mailbox, digest: str, folder: Path, partitions: Collection[int], say: Say = lambda done, total: None
 ) -> Path:
-    """Brings the manifest and these partitions of a graph to ``folder/<digest>``; returns that. What is there stays.
+    """Downloads the manifest and these partitions of a graph to ``folder/<digest>``; returns that. Existing files stay.
 
-    ``say`` hears of every block: whoever watches must see that a large file moves. What has come but is not
-    compared with the manifest yet counts half. DatasetError if it is not in the bucket, not what its digest
-    says, or does not fit on the disk.
+    ``say`` gets the progress at every block, so that a large file shows progress. Bytes that are not compared with the
+    manifest yet count half. DatasetError if the graph is not in the bucket, does not match its digest, or does not fit
+    on the disk.
     """
     graph = folder / digest
     graph.mkdir(parents=True, exist_ok=True)
@@ -119,7 +118,8 @@ def _manifest(mailbox: Mailbox, digest: str, graph: Path) -> Manifest:
 
 
 def _download(mailbox: Mailbox, key: str, file: Path, entry: FileEntry, count: Callable[[int], None]) -> None:
-    """``count`` hears of every byte twice: when it has come, and when it is compared."""
+    """Downloads a file and compares it with the manifest. ``count`` gets every byte twice: when it arrives, and when it
+    is compared."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with draft_of(file) as draft:
         mailbox.download(key, draft, count)
@@ -142,7 +142,7 @@ def _measure(file: Path, count: Callable[[int], None]) -> tuple[int, str]:
 
 
 def _make_room(folder: Path, digest: str, nbytes: int) -> None:
-    """Lets go of other graphs, those first that were not used for longest. DatasetError if that is not enough."""
+    """Removes other graphs, the least recently used first. DatasetError if that is not enough."""
     needed = nbytes + SPARE_BYTES if nbytes else 0
     others = sorted((p for p in folder.iterdir() if p.is_dir() and p.name != digest), key=lambda p: p.stat().st_mtime)
     for other in others:

@@ -1,8 +1,8 @@
 """Servers of a run on the machines of a deployment. The host gives orders to their agents (``infra.machines.agent``)
 through the bucket.
 
-Used by the coordinator, on a machine of the deployment. A thread reads the agents' reports once a second and gives a
-sign of life that they wait for; whoever asks is answered from what it read last.
+The coordinator uses it on a machine of the deployment. A thread reads the agents' reports once a second, and writes the
+sign of life that they wait for; queries are answered from its last reading.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LAST_FILES_S = 20.0
 
 @dataclass(frozen=True)
 class Report:
-    """What an agent said last, and how long ago that was when the bucket was read."""
+    """An agent's last report, and its age when the bucket was read."""
 
     value: dict[str, Any]
     age_s: float
@@ -51,11 +51,11 @@ class Report:
 
     @property
     def machine(self) -> str:
-        """In words: "machine i-0abc (10.0.0.5)"."""
+        """The machine in words: "machine i-0abc (10.0.0.5)"."""
         return f"machine {self.value.get('machine', '?')} ({self.value.get('host', '?')})"
 
     def ended(self, orders: Collection[str]) -> dict[str, Any] | None:
-        """How the process that one of these orders started has ended; None while it has not."""
+        """The end of the process that one of these orders started; None while it runs."""
         ended = self.value.get("ended")
         if isinstance(ended, dict) and ended.get("order") in orders:
             return ended
@@ -73,7 +73,7 @@ class Reports:
         self._known: dict[Address, tuple[str, dict[str, Any]]] = {}  # etag, report
 
     def read(self) -> dict[Address, Report]:
-        """One listing, and those that are new."""
+        """Reads all reports: one listing, and only the new ones."""
         found = {}
         for entry in self._mailbox.entries(REPORTS):
             member = member_of(entry.key)
@@ -92,7 +92,7 @@ class Reports:
 
 
 class MachineHost:
-    """Machines of a deployment. Use in a ``with`` block: no role of the run is left, though machines stay."""
+    """Machines of a deployment. Use in a ``with`` block: it ends all roles of the run, and leaves the machines."""
 
     def __init__(self, mailbox: Mailbox, place: Place, run_dir: Path, run_id: bytes, deployment: str):
         self.listen = place.listen
@@ -131,7 +131,7 @@ class MachineHost:
         self._mailbox.write(order_key(member), order.value)
 
     def _deposit(self, role: str, keys: Keys) -> str:
-        """Where members of the role find its secret."""
+        """Stores the secret of a role; returns its name for the role's members."""
         name = parameter(self._deployment, role, self._run_id)
         if name not in self._deposited:
             self._vault.put(name, keys.role_secret(role))
@@ -139,8 +139,7 @@ class MachineHost:
         return name
 
     def _withdraw(self) -> None:
-        """Nobody needs the secrets any more: every member has started, or none will. They
-        open nothing once the run is over."""
+        """Removes the secrets once every member has started, or none will. They open nothing once the run is over."""
         names, self._deposited = self._deposited, []
         try:
             if names:
@@ -157,7 +156,7 @@ class MachineHost:
         return min(ends, key=lambda death: (death.code >= 0, death.code == LOST), default=None)
 
     def _has_begun(self, member: Address) -> bool:
-        """Whether its process runs, or has run: it has its keys."""
+        """Whether the member's process runs, or has run: then it has its keys."""
         report = self._reports[member]
         taken = report.value.get("order") in self._orders[member] and report.value.get("state") in ("running", "ending")
         return taken or report.ended(self._orders[member]) is not None
@@ -200,7 +199,7 @@ class MachineHost:
         Receiver(self._mailbox, self._place.run, self._run_dir).update(("logs/", "trace-"))
 
     def _end_all(self) -> None:
-        """Every process has ended and what it wrote is in the bucket, as far as its agent is there to send it."""
+        """Ends every process, and waits until its files are in the bucket, as far as its agent lives to send them."""
         for member in self._orders:
             self.kill(member)
 
@@ -267,9 +266,9 @@ def await_agents(
 ) -> None:
     """Waits until the machine of every member is there and has its part of the graph.
 
-    ``say`` is told bytes that have come, of how many, and whose machines still boot. ConfigError if a
-    machine is missing or cannot take its part; PeerLost if nothing has come for ``limit_s``, which those
-    that boot have ``BOOT_S`` for at least.
+    ``say`` gets the bytes that have arrived, their total, and the members whose machines still boot. ConfigError if a
+    machine is missing or cannot take its part. PeerLost if nothing has arrived for ``limit_s``; booting machines have
+    at least ``BOOT_S``.
     """
     orders = {member: Order(_id(), "fetch", place.run, place.data) for member in members}
     for member, order in orders.items():
@@ -308,7 +307,7 @@ def share(done: int, total: int) -> str:
 
 
 def absent(member: Address, report: Report | None) -> str:
-    """Why nobody can serve as this member."""
+    """The reason why nobody can serve as this member."""
     if report is None:
         return (
             f"{member}: no machine of the deployment has this role; see siafu status, or siafu deploy with more of them"

@@ -1,6 +1,7 @@
 """The metadata of an EC2 instance: its role and index (tags), its private address, and notice of its interruption.
 
-Version 2 of the instance metadata service: a token first. Tags are there because the launch template allows it.
+Uses version 2 of the instance metadata service, which needs a token first. Tags are there because the launch template
+allows it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ TOKEN_S = 6 * 3600
 
 @dataclass(frozen=True)
 class Machine:
-    """Where an agent runs."""
+    """The machine of an agent."""
 
     name: str  # the instance's id
     host: str  # address that others dial
@@ -28,13 +29,13 @@ class Machine:
 
 class Metadata:
     def __init__(self, endpoint: str = ""):
-        """``endpoint``: of a stand-in; empty: what botocore would use."""
+        """``endpoint``: of a stand-in; empty: botocore's own."""
         given = endpoint or os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "") or ENDPOINT
         self._endpoint = given.rstrip("/")
         self._token = ""
 
     def machine(self) -> Machine:
-        """ConfigError if this is no EC2 instance."""
+        """This machine. ConfigError if it is no EC2 instance."""
         return Machine(self._must("instance-id"), self._must("local-ipv4"))
 
     def region(self) -> str:
@@ -45,7 +46,7 @@ class Metadata:
         return self._must(f"tags/instance/{name}")
 
     def notice(self) -> str:
-        """When EC2 will take this spot instance back, and how, in words; empty while it does not say so."""
+        """EC2's notice to take this spot instance back, with time and action, in words; empty without one."""
         try:
             raw = self._ask("spot/instance-action")
         except (OSError, ValueError):
@@ -68,7 +69,7 @@ class Metadata:
         return found
 
     def _ask(self, what: str) -> str:
-        """Empty if there is no such thing."""
+        """A value of the metadata; empty if it does not exist."""
         for _ in range(2):
             if not self._token:
                 self._token = self._send("PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)})

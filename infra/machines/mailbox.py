@@ -77,7 +77,7 @@ REPORTS, RUNS = "machines/", "runs/"
 
 
 def member_of(key: str) -> Address | None:
-    """Whose report that is; None if it is none."""
+    """The member whose report has this key; None for other keys."""
     match = re.fullmatch(r"machines/(coordinator|graph_server|param_server)-(\d{1,6})\.json", key)
     return Address(match[1], match[2]) if match else None  # type: ignore[arg-type]
 
@@ -93,13 +93,12 @@ def run_key(run: str, name: str = "") -> str:
 
 
 def piece_key(run: str, path: str, offset: int = 0) -> str:
-    """Of the bytes from ``offset`` on of a file in the run directory."""
+    """Key of a run file's bytes from ``offset`` on."""
     return run_key(run, f"files/{checked_path(path)}/{offset:0{_OFFSET_DIGITS}}")
 
 
 def piece_of(run: str, key: str) -> tuple[str, int]:
-    """Path and offset in the run directory. RemoteProtocolError for a key that is no
-    piece's, or would lead elsewhere."""
+    """Path and offset in the run directory. RemoteProtocolError for a key of no piece, or that leads elsewhere."""
     path, _, offset = key.removeprefix(run_key(run, "files/")).rpartition("/")
     if not re.fullmatch(rf"\d{{{_OFFSET_DIGITS}}}", offset):
         raise RemoteProtocolError(f"{key[:200]!r} is no piece of a run's file")
@@ -107,7 +106,7 @@ def piece_of(run: str, key: str) -> tuple[str, int]:
 
 
 def checked_run(run: object) -> str:
-    """The name of a run. RemoteProtocolError if it cannot be one."""
+    """The name of a run. RemoteProtocolError if it is invalid."""
     if not isinstance(run, str) or not _NAME.fullmatch(run):
         raise RemoteProtocolError(
             f"{str(run)[:80]!r} is not the name of a run: 1 to 128 of A-Z, a-z, 0-9, '.', '_', '-'"
@@ -127,7 +126,7 @@ def checked_path(path: str) -> str:
 
 @dataclass(frozen=True)
 class Letter:
-    """A JSON object as it lay in the bucket."""
+    """A JSON object as read from the bucket."""
 
     value: dict[str, Any]
     etag: str
@@ -135,7 +134,7 @@ class Letter:
 
     @property
     def silent(self) -> bool:
-        """Whether its sender, who writes it anew every ``every_s``, has missed too many times."""
+        """Whether its sender, which rewrites it every ``every_s``, has missed too many times."""
         return silent(self.age_s, self.value.get("every_s"))
 
 
@@ -155,11 +154,12 @@ class Entry:
 
 
 class Mailbox:
-    """One bucket. Any thread may use it. What the service refuses is a ConfigError, what it does not do a PeerLost."""
+    """One bucket. Any thread may use it. A refusal by the service is a ConfigError, a failure of the service a
+    PeerLost."""
 
     def __init__(self, bucket: str, *, endpoint: str = "", region: str = "", attempts: int = _ATTEMPTS):
-        """``endpoint``: URL of a stand-in for S3; empty: what boto3 is told by the environment, or AWS. ``attempts``:
-        at each request, the first among them."""
+        """``endpoint``: URL of a stand-in for S3; empty: from boto3's environment, or AWS. ``attempts``: tries of each
+        request, including the first."""
         self.bucket, self.endpoint, self.region = bucket, endpoint, region
         options: dict[str, Any] = {"region_name": region or None, "endpoint_url": endpoint or None}
         session = service.session()
@@ -180,7 +180,8 @@ class Mailbox:
             raise ConfigError(f"bucket {bucket}: {error}") from error
 
     def read(self, key: str) -> Letter | None:
-        """The object there; None if there is none. RemoteProtocolError if it is not a JSON object of at most 1 MiB."""
+        """The JSON object at a key; None without one. RemoteProtocolError if it is not a JSON object of at most 1
+        MiB."""
         found = self._object(key, MAX_LETTER_BYTES)
         if found is None:
             return None
@@ -197,7 +198,7 @@ class Mailbox:
         self.put(key, json.dumps(value).encode())
 
     def replace(self, key: str, value: dict[str, Any], before: Letter | None) -> bool:
-        """Writes if what lies there is still ``before`` (None: nothing); whether it was so."""
+        """Writes if the key still has ``before`` (None: nothing); returns whether it did."""
         condition = {"IfMatch": before.etag} if before else {"IfNoneMatch": "*"}
         try:
             self._s3.put_object(Bucket=self.bucket, Key=key, Body=json.dumps(value).encode(), **condition)
@@ -209,7 +210,7 @@ class Mailbox:
         return True
 
     def get(self, key: str, limit: int = MAX_PIECE_BYTES) -> bytes | None:
-        """None if there is nothing. RemoteProtocolError beyond ``limit`` bytes."""
+        """The bytes at a key; None without any. RemoteProtocolError beyond ``limit`` bytes."""
         found = self._object(key, limit)
         return None if found is None else found[0]
 
@@ -220,7 +221,7 @@ class Mailbox:
             self._fail(error, key)
 
     def entries(self, prefix: str, after: str = "") -> Iterator[Entry]:
-        """Objects whose key begins so, in the order of their keys, from ``after`` on, which is left out."""
+        """Objects whose key has this prefix, in the order of their keys, after the key ``after``."""
         try:
             pages = self._s3.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket, Prefix=prefix, **({"StartAfter": after} if after else {})
@@ -232,7 +233,7 @@ class Mailbox:
             self._fail(error, prefix)
 
     def folders(self, prefix: str) -> list[str]:
-        """Names of the folders right below, in order."""
+        """Names of the folders directly below, in order."""
         try:
             pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix, Delimiter="/")
             found = [item["Prefix"] for page in pages for item in page.get("CommonPrefixes", ())]
@@ -241,7 +242,7 @@ class Mailbox:
         return [name[len(prefix) : -1] for name in found]
 
     def upload(self, file: Path, key: str) -> None:
-        """In parts, where it is large."""
+        """Uploads a file; a large one in parts."""
         try:
             self._files.upload_file(str(file), self.bucket, key, Config=_PARTS)
         except (BotoCoreError, ClientError, boto3.exceptions.Boto3Error) as error:
@@ -250,7 +251,8 @@ class Mailbox:
             raise ConfigError(f"{file}: {error.strerror}") from error
 
     def download(self, key: str, file: Path, on_bytes: Callable[[int], object] | None = None) -> None:
-        """``on_bytes`` is told how many more have come, by several threads; fewer than none if some must come again."""
+        """Downloads a file. ``on_bytes`` gets the number of new bytes, from several threads; negative if some must come
+        again."""
         come: list[int] = []
 
         def count(more: int) -> None:
@@ -271,7 +273,7 @@ class Mailbox:
             raise PeerLost(f"{file}: cannot be written: {error.strerror}") from error
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Objects that are not there are no error."""
+        """Removes objects; missing ones are no error."""
         for key in keys:  # few at a time: an answer to many would tell of each that failed
             try:
                 self._s3.delete_object(Bucket=self.bucket, Key=key)
@@ -279,7 +281,8 @@ class Mailbox:
                 self._fail(error, key)
 
     def _object(self, key: str, limit: int) -> tuple[bytes, dict[str, Any]] | None:
-        """Its bytes and the service's answer; None if there is nothing. RemoteProtocolError beyond ``limit`` bytes."""
+        """The object's bytes and the service's answer; None without an object. RemoteProtocolError beyond ``limit``
+        bytes."""
 
         def come() -> tuple[bytes, dict[str, Any]]:
             answer = self._s3.get_object(Bucket=self.bucket, Key=key)
@@ -304,7 +307,7 @@ class Mailbox:
 
 
 def _intact(fetch: Callable[[], Fetched]) -> Fetched:
-    """What it brings; bytes whose checksum is wrong (boto3 does not ask again for those) come anew."""
+    """The result of ``fetch``, repeated if a checksum is wrong: boto3 does not repeat those requests."""
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(FlexibleChecksumError):
             return fetch()
@@ -316,7 +319,7 @@ def _code(error: Exception) -> str:
 
 
 def _age_s(modified: datetime, answer: dict[str, Any]) -> float:
-    """How old an object was when the service answered, by the service's clock."""
+    """The age of an object when the service answered, by the service's clock."""
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
     try:
         now = email.utils.parsedate_to_datetime(date)

@@ -64,7 +64,7 @@ def _machine(member: Address, report: Report | None, instance: Mapping[str, str]
 
 
 def _disagreement(machine: Mapping[str, Any]) -> str:
-    """Empty if agent and cloud say the same of a machine."""
+    """The difference between agent and cloud about a machine; empty if there is none."""
     name, instance, state = f"{machine['role']} {machine['index']}", machine["instance"], machine["state"]
     up = instance is not None and instance["state"] == "running"
     if up and state is None:

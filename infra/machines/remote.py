@@ -1,8 +1,7 @@
 """The laptop's side of ``siafu train --on aws``: sends the graph, orders the run, shows its progress, fetches its
 files.
 
-The run does not need the laptop once it is asked for: a lost one comes back with
-``siafu attach RUN``. Ctrl-C ends the run.
+Once requested, the run does not need the laptop: ``siafu attach RUN`` reconnects after a loss. Ctrl-C ends the run.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ UNREACHABLE_S = 120.0
 
 
 def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: OnStatus) -> Trained:
-    """Trains on the deployment that the config names; what it comes to, whose files are in ``run_dir`` then.
+    """Trains on the deployment that the config names; returns the result, with all files in ``run_dir``.
 
-    Raises the error that ended the run there; KeyboardInterrupt ends the run before it goes on.
+    Raises the error that ended the run there. KeyboardInterrupt ends the run first, and is then raised again.
     """
     there = found.find(config)
     config = _settled(config, there)
@@ -72,7 +71,8 @@ def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: OnStat
 
 
 def _settled(config: Config, there: found.Found) -> Config:
-    """The config with what the deployment has fixed. ConfigError for Lambdas, ports or copies that cannot be there."""
+    """The config with the values that the deployment fixes. ConfigError for Lambdas, ports or copies that are
+    impossible there."""
     lambdas = config.lambdas
     changes: dict[str, Any] = {}
     if config.servers.backend == "lambda":
@@ -98,8 +98,8 @@ def _settled(config: Config, there: found.Found) -> Config:
 
 
 def mind_the_end(config: Config, there: found.Found, now: datetime, on_status: OnStatus) -> None:
-    """Says when the deployment removes itself; warns if a run may go on until then, by its limit
-    or, without one, by ``SOON_S``."""
+    """Shows when the deployment removes itself. Warns if a run may last until then, by its time limit or, without one,
+    by ``SOON_S``."""
     if there.expires is None:
         return
     said = f"deployment {config.cloud.name} removes itself {until(there.expires, now)}"
@@ -114,7 +114,7 @@ def mind_the_end(config: Config, there: found.Found, now: datetime, on_status: O
 
 
 def _await_machine(mailbox: Mailbox, config: Config, on_status: OnStatus) -> None:
-    """Until the coordinator's machine is up. ConfigError if it is not, or not in time."""
+    """Waits until the coordinator's machine is up. ConfigError if it is not up in time."""
     deadline = time.monotonic() + BOOT_S
     while True:
         report = _report(mailbox)
@@ -131,7 +131,8 @@ def _await_machine(mailbox: Mailbox, config: Config, on_status: OnStatus) -> Non
 
 
 def _check_members(mailbox: Mailbox, config: Config, on_status: OnStatus) -> None:
-    """ConfigError if the deployment has fewer servers than the run asks for: before a graph travels in vain."""
+    """Raises ConfigError if the deployment has fewer servers than the run asks for, before a graph is uploaded in
+    vain."""
     asked = {"graph_server": config.data.parts, "param_server": config.servers.param_servers}
     deadline = time.monotonic() + config.servers.start_timeout_s
     while True:
@@ -156,7 +157,7 @@ def _check_members(mailbox: Mailbox, config: Config, on_status: OnStatus) -> Non
 
 
 def _instances(config: Config) -> set[Address]:
-    """Roles that have an instance, booted or not; none where the cloud does not say, or has not made the bucket."""
+    """Roles that have an instance, booted or not; empty if the cloud does not say, or did not make the bucket."""
     if config.cloud.bucket:
         return set()
     try:
@@ -167,7 +168,7 @@ def _instances(config: Config) -> set[Address]:
 
 
 def _refusal(config: Config, member: Address) -> str:
-    """Why EC2 gives the member no machine, as the end of a sentence; empty if it does, or does not say."""
+    """The reason why EC2 gives the member no machine, as the end of a sentence; empty if there is none."""
     if config.cloud.bucket:
         return ""
     try:
@@ -190,7 +191,7 @@ def _send(mailbox: Mailbox, shards: ShardSet, on_status: OnStatus) -> None:
 
 
 def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tuple[str, Order]:
-    """Asks for the run; its name and the order for its coordinator. ConfigError if the deployment is busy."""
+    """Requests the run; returns its name and its coordinator's order. ConfigError if the deployment is busy."""
     run = f"{re.sub(r'[^A-Za-z0-9.-]+', '-', run_dir.name).strip('-.')[:100] or 'run'}-{secrets.token_hex(3)}"
     order = Order(secrets.token_hex(8), "start", run, shards.manifest.digest)
     before, report = mailbox.read(order_key(COORDINATOR)), _report(mailbox)
@@ -199,7 +200,7 @@ def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tu
     (run_dir / CONFIG).write_text(text)
     (run_dir / REMOTE).write_text(json.dumps({"bucket": mailbox.bucket, "run": run}) + "\n")
     mailbox.put(run_key(run, CONFIG), text.encode())
-    for name in (NAMES, STANDARD):  # nobody there has them: whoever follows the run gets them from here
+    for name in (NAMES, STANDARD):  # no machine has them: followers of the run get them from here
         if (run_dir / name).is_file():
             mailbox.upload(run_dir / name, piece_key(run, name))
     request = {
@@ -221,7 +222,7 @@ def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tu
 
 
 def _check_free(before: Letter | None, report: Report | None, name: str) -> None:
-    """ConfigError unless the machines have no run, or one whose coordinator is lost with its machine."""
+    """Raises ConfigError unless the machines have no run, or one that lost its coordinator with its machine."""
     if before is None or report is None or report.silent:
         return
     at_work = report.value.get("state") in ("fetching", "running", "ending")
@@ -232,8 +233,8 @@ def _check_free(before: Letter | None, report: Report | None, name: str) -> None
 
 
 def untaken(order: Letter | None, report: Report | None) -> str:
-    """The run that the coordinator's machine was asked to start and has not seen yet, which takes seconds; empty if
-    none. ``order``: what lies there for it."""
+    """The run that the coordinator's machine was ordered to start and has not seen yet, which takes seconds; empty if
+    none. ``order``: its present order in the bucket."""
     if order is None or report is None or report.silent or order.age_s >= TAKEN_S:
         return ""
     try:
@@ -244,7 +245,7 @@ def untaken(order: Letter | None, report: Report | None) -> str:
 
 
 def follow(mailbox: Mailbox, run: str, order: Order, run_dir: Path, on_status: OnStatus) -> Trained:
-    """Shows a run until its end; what it came to. Its files are brought to ``run_dir`` as they come.
+    """Shows a run until its end, and brings its files to ``run_dir`` meanwhile; returns the result.
 
     Raises the error that ended it; PeerLost if its machine falls silent. KeyboardInterrupt ends the run.
     """
@@ -265,14 +266,14 @@ def follow(mailbox: Mailbox, run: str, order: Order, run_dir: Path, on_status: O
 
 
 def stop(mailbox: Mailbox, run: str) -> None:
-    """Asks the run to end if it is the one that the machines were told to start last; they stay."""
+    """Asks the run to end if it is the last that the machines were ordered to start; the machines stay."""
     before = mailbox.read(order_key(COORDINATOR))
     if before is not None and (before.value.get("do"), before.value.get("run")) == ("start", run):
         mailbox.replace(order_key(COORDINATOR), Order(secrets.token_hex(8), "stop", run).value, before)
 
 
 def _bring_function_logs(mailbox: Mailbox, run: str, run_dir: Path) -> None:
-    """If there are any. How the run ended counts for more: nothing is raised."""
+    """Fetches the function's logs, if there are any. Raises nothing: the run's own end matters more."""
     file = run_dir / CONFIG
     try:
         if not file.is_file():  # the coordinator writes it, unless it fails early
@@ -290,7 +291,7 @@ def _bring_function_logs(mailbox: Mailbox, run: str, run_dir: Path) -> None:
 def _until_end(
     mailbox: Mailbox, run: str, order: Order, receiver: Receiver, on_status: OnStatus, limit_s: float = float("inf")
 ) -> dict[str, Any]:
-    """How the run ended, once all its files are here. PeerLost after ``limit_s``, or if nobody is there to tell."""
+    """Waits for the end of the run and all its files. PeerLost after ``limit_s``, or if nobody remains to report it."""
     begun = reached = ours = files_due = time.monotonic()
     while True:
         pause_s = 1.0
@@ -323,7 +324,7 @@ def _until_end(
 
 
 def _heed(report: Report, run: str, order: Order, on_status: OnStatus) -> float:
-    """Shows what a report says; how long to wait for the next. PeerLost if its sender is gone."""
+    """Shows the status in a report; returns how long to wait for the next. PeerLost if its sender is gone."""
     if report.silent:
         raise PeerLost(f"coordinator is lost: {report.machine} has said nothing for {report.age_s:.0f} s; run {run}")
     if report.value.get("order") == order.id:
@@ -333,14 +334,14 @@ def _heed(report: Report, run: str, order: Order, on_status: OnStatus) -> float:
 
 
 def _at_it(report: Report, order: Order) -> bool:
-    """Whether the machine has the order, or sends the last files of another run before it takes it."""
+    """Whether the machine has the order, or still sends the last files of the run before."""
     ended = report.value.get("ended")
     return report.value.get("order") == order.id or (isinstance(ended, dict) and not ended.get("kept"))
 
 
 def _gone(report: Report | None, run: str, missed_s: float) -> str:
-    """Why no end of the run will come, unless it has come meanwhile; empty if one may. ``missed_s``:
-    since the machine had its order."""
+    """The reason why no end of the run will arrive, unless it just has; empty if one still may. ``missed_s``: time
+    since the machine got its order."""
     ended = report.value.get("ended") if report is not None else None
     if isinstance(ended, dict) and ended.get("run") == run and ended.get("kept"):
         return f"is over, and there is no word how: {str(ended.get('last_line'))[:400]}"
@@ -348,13 +349,13 @@ def _gone(report: Report | None, run: str, missed_s: float) -> str:
 
 
 def status_of(report: Mapping[str, Any]) -> Status:
-    """Where the run of a report stands."""
+    """The status of the run in a report."""
     told = report.get("status")
     return live_status.status_of(told) if isinstance(told, dict) and told else Status(phase="starting the coordinator")
 
 
 def _error(end: Mapping[str, Any], run: str, run_dir: Path) -> GnnError:
-    """What ended the run, as the error that it was there."""
+    """The error that ended the run, as it was raised there."""
     code, line = end.get("code"), str(end.get("last_line", ""))
     if code == 130:
         return PeerLost(f"run {run} was stopped")

@@ -1,9 +1,9 @@
 """A run directory that travels through the bucket: machines send what their processes write, the laptop joins it.
 
-Files that grow (``.log``, ``.jsonl``) travel in pieces, named by their offset and cut behind a line; others as
-a whole, again whenever they have changed. A growing file that was replaced, as metrics.jsonl is when a run
-goes on from a checkpoint, begins anew: its old pieces are emptied, and receivers begin it anew too. Names that
-begin with a dot stay where they are.
+Growing files (``.log``, ``.jsonl``) travel in pieces, named by their offset and cut after a line; others as a whole,
+again whenever they have changed. A growing file that was replaced, such as metrics.jsonl when a run continues from a
+checkpoint, starts over: its old pieces are emptied, and receivers start it over too. Names that begin with a dot do not
+travel.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ THREADS = 16
 
 
 def pace_s(elapsed_s: float, every_s: float) -> float:
-    """Until files are sent again, by who has sent them for so long, beginning with
-    ``every_s``; and looked for again."""
+    """Seconds until a sender that has run for ``elapsed_s`` sends files again, and until a receiver looks again. Grows
+    from ``every_s``."""
     return min(SLOWEST_S, every_s + elapsed_s / 100)
 
 
 class Sender:
-    """Sends a folder's files as a run's, now and then, from a thread of its own. Use in a ``with`` block."""
+    """Sends a folder's files as a run's from time to time, in its own thread. Use in a ``with`` block."""
 
     def __init__(self, mailbox: Mailbox, run: str, folder: Path, every_s: float):
         self.folder = folder
@@ -60,7 +60,7 @@ class Sender:
         self._stamps: dict[str, tuple[int, int]] = {}  # others: size and time
 
     def finish(self) -> None:
-        """Sends what is left and ends, in the thread; ``done`` tells when that is over."""
+        """Sends the rest and ends, in the thread; ``done`` is true when that is over."""
         self._ended.set()
 
     @property
@@ -75,7 +75,7 @@ class Sender:
                 return
 
     def _send(self, *, last: bool) -> bool:
-        """Whether all is there now."""
+        """Sends files; whether all are in the bucket now."""
         try:
             for path in _files(self.folder):
                 name = path.relative_to(self.folder).as_posix()
@@ -109,7 +109,7 @@ class Sender:
                 file.seek(offset)
 
     def _empty_pieces(self, name: str) -> None:
-        """All but the first, which is written next."""
+        """Empties all pieces but the first, which is written next."""
         for entry in self._mailbox.entries(run_key(self._run, f"files/{name}/"), piece_key(self._run, name)):
             if entry.nbytes:
                 self._mailbox.put(entry.key, b"")
@@ -144,7 +144,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 class Listing:
-    """What lies in the bucket of a run's files, asked again and again: old pieces of long files are listed once."""
+    """The bucket's list of a run's files, for repeated use: old pieces of long files are listed only once."""
 
     def __init__(self, mailbox: Mailbox, run: str, folder: str = ""):
         self._mailbox, self._run, self._prefix = mailbox, run, run_key(run, f"files/{folder}")
@@ -152,8 +152,8 @@ class Listing:
         self._known: dict[str, tuple[int, str]] = {}  # growing file -> how many pieces it had, and the last one's key
 
     def entries(self, *, whole: bool = False) -> Iterator[tuple[Entry, str, int]]:
-        """Entry, path and offset, in order; ``whole``: of old pieces as well, which a role
-        that began anew may have replaced.
+        """Entry, path and offset of each piece, in order; ``whole``: also of old pieces, which a restarted role may
+        have replaced.
 
         RemoteProtocolError for a key that would lead out of the folder.
         """
@@ -172,7 +172,7 @@ class Listing:
 
 
 class Receiver:
-    """Keeps a folder like a run's files in the bucket."""
+    """Keeps a folder equal to a run's files in the bucket."""
 
     def __init__(self, mailbox: Mailbox, run: str, folder: Path):
         self._mailbox, self._run, self._folder, self._listing = mailbox, run, folder, Listing(mailbox, run)
@@ -180,8 +180,8 @@ class Receiver:
         self._seen: dict[str, str] = {}  # key -> etag
 
     def update(self, only: tuple[str, ...] = (), *, whole: bool = True) -> list[tuple[str, int]]:
-        """Brings what is new; returns path and offset of every piece that came. ``only``: paths that begin so.
-        ``whole`` as of ``Listing``: who comes often says False, and once more when there will be no more.
+        """Fetches new pieces; returns path and offset of each. ``only``: prefixes of the paths to fetch. ``whole``: as
+        in ``Listing``; frequent calls pass False, and the last one, after the run's end, True.
 
         RemoteProtocolError for a key that would lead out of the folder, or a file beyond all measure.
         """
@@ -206,7 +206,7 @@ class Receiver:
         return path.endswith(GROWING) and self._seen.get(first.key, first.etag) != first.etag
 
     def _forget(self, paths: set[str]) -> None:
-        """Growing files that will come again from their first byte."""
+        """Empties growing files that will come again from their first byte."""
         self._seen = {key: etag for key, etag in self._seen.items() if piece_of(self._run, key)[0] not in paths}
         for path in paths:
             try:

@@ -21,14 +21,14 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Asked:
-    """A run and what was asked of it."""
+    """A run and its request."""
 
     run: str
     request: Mapping[str, Any]
 
     @property
     def order(self) -> Order:
-        """The one that its coordinator was given."""
+        """The order that its coordinator was given."""
         return Order.of(
             {key: self.request.get(key, "") for key in ("data",)}
             | {"id": self.request.get("order", ""), "do": "start", "run": self.run}
@@ -36,7 +36,7 @@ class Asked:
 
 
 def newest(mailbox: Mailbox, count: int = SHOWN) -> list[Asked]:
-    """The newest first."""
+    """Runs, the newest first."""
     asked = []
     for name in mailbox.folders(RUNS):
         if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name) and (
@@ -63,20 +63,20 @@ def named(mailbox: Mailbox, name: str) -> Asked:
 
 
 def end_of(mailbox: Mailbox, run: str) -> dict[str, Any] | None:
-    """``code`` and ``last_line`` of its coordinator; None while it goes on, or if nobody could say."""
+    """``code`` and ``last_line`` of the run's coordinator; None while it runs, or if nobody could report them."""
     letter = mailbox.read(run_key(run, "end.json"))
     return letter.value if letter else None
 
 
 def coordinator(mailbox: Mailbox) -> Report | None:
-    """What the coordinator's agent says."""
+    """The report of the coordinator's agent; None without one."""
     letter = mailbox.read(report_key(COORDINATOR))
     return Report(letter.value, letter.age_s) if letter else None
 
 
 def under_way(report: Report | None) -> str:
-    """The run that the coordinator is at work for, as far as its machine says; empty if none. One whose process has
-    ended goes on until its last files and its end are in the bucket."""
+    """The run that the coordinator works on, as far as its machine reports; empty if none. A run whose process has
+    ended counts until its last files and its end are in the bucket."""
     if report is None or report.silent:
         return ""
     if report.value.get("state") in ("fetching", "running", "ending"):
@@ -86,14 +86,14 @@ def under_way(report: Report | None) -> str:
 
 
 def alive(mailbox: Mailbox, asked: Asked, report: Report | None) -> bool:
-    """Whether the run's coordinator is at work, or about to begin, as far as its machine says."""
+    """Whether the run's coordinator works, or is about to, as far as its machine reports."""
     if under_way(report) == asked.run:
         return True
     return remote.untaken(mailbox.read(order_key(COORDINATOR)), report) == asked.run
 
 
 def told(mailbox: Mailbox, report: Report | None) -> list[dict[str, Any]]:
-    """The newest first, each with how far it is or how it ended."""
+    """Runs, the newest first, each with its progress or its end."""
     result = []
     for asked in newest(mailbox):
         request = asked.request
@@ -121,6 +121,6 @@ def told(mailbox: Mailbox, report: Report | None) -> list[dict[str, Any]]:
 
 
 def of_bucket(bucket: str, region: str) -> list[dict[str, Any]]:
-    """As ``told``. Asks once: nobody waits for a listing until the network is there again."""
+    """``told`` of a bucket. Makes a single attempt: a listing does not wait for the network."""
     mailbox = Mailbox(bucket, region=region, attempts=1)
     return told(mailbox, coordinator(mailbox))

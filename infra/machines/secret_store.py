@@ -33,17 +33,18 @@ def parameter(deployment: str, role: str, run_id: bytes) -> str:
 
 
 def checked_parameter(name: str) -> str:
-    """RemoteProtocolError unless it is the name of a secret of ours."""
+    """The name. RemoteProtocolError unless it is the name of a secret of ours."""
     if not _NAME.fullmatch(name):
         raise RemoteProtocolError(f"{name[:80]!r} is not the name of a run's secret")
     return name
 
 
 class Vault:
-    """Any thread may use it. What the service refuses is a ConfigError, what it does not do a PeerLost."""
+    """A store of secrets. Any thread may use it. A refusal by the service is a ConfigError, a failure of the service a
+    PeerLost."""
 
     def __init__(self, *, endpoint: str = "", region: str = ""):
-        """``endpoint``: URL of a stand-in; empty: what boto3 is told by the environment, or AWS."""
+        """``endpoint``: URL of a stand-in; empty: from boto3's environment, or AWS."""
         session = service.session()
         region = region or session.region_name or (_ANY_REGION if endpoint else "")
         options: dict[str, Any] = {"region_name": region or None, "endpoint_url": endpoint or None}
@@ -56,7 +57,8 @@ class Vault:
             raise ConfigError(f"Systems Manager: {error}") from error
 
     def put(self, name: str, secret: bytes) -> None:
-        """In place of one of that name: boto3 asks again where an answer was lost, and finds what it has put."""
+        """Stores a secret, replacing one of the same name: if an answer is lost, boto3 repeats the request and finds
+        its own secret."""
         try:
             self._ssm.put_parameter(
                 Name=checked_parameter(name), Value=secret.hex(), Type="SecureString", Overwrite=True
@@ -65,7 +67,8 @@ class Vault:
             _fail(error, name)
 
     def get(self, name: str) -> bytes:
-        """Waits ``APPEAR_S`` for one that is not there. RemoteProtocolError if what is there is no secret of ours."""
+        """The secret. Waits ``APPEAR_S`` for one that does not exist yet. RemoteProtocolError if it is no secret of
+        ours."""
         begun, answer = time.monotonic(), None
         while answer is None:
             try:
@@ -84,7 +87,7 @@ class Vault:
         return secret
 
     def remove(self, names: Iterable[str]) -> None:
-        """Those that are not there are no error."""
+        """Removes secrets; missing ones are no error."""
         wanted = [checked_parameter(name) for name in names]
         try:
             self._ssm.delete_parameters(Names=wanted)

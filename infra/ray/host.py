@@ -1,8 +1,8 @@
 """Servers as actors of a Ray cluster that this machine is part of: one graph server per node, where there are enough.
 
 Every wait is short: an actor answers a call (``Member.pulse``) once its member has ended, or after a second, and is
-asked again. So a member's end, its log so far and a node that is gone all come the same way. A node that falls silent
-is lost after ``servers.silence_s``, whatever Ray's own health checks are set to.
+called again. So a member's end, its log so far and a lost node all arrive the same way. A silent node is lost after
+``servers.silence_s``, whatever Ray's own health checks are set to.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COLLECT_S, CLOSE_S = 60.0, 5.0
 
 
 class RayHost:
-    """Actors in a placement group. Use in a ``with`` block: it kills what is left."""
+    """Actors in a placement group. Use in a ``with`` block, which kills the rest."""
 
     lag_s = UNREACHABLE_S + PULSE_S
 
@@ -67,7 +67,7 @@ class RayHost:
 
     @classmethod
     def make(cls, config: Config, run_dir: Path, shards: Path, run_id: bytes) -> RayHost:
-        """Joins the cluster and sets nodes aside. ConfigError if there is none, or it has no room."""
+        """Joins the cluster and reserves nodes. ConfigError without a cluster, or without room."""
         cluster = ray_cluster.connect(config.cloud.ray_address)
         try:
             graph_servers = [graph_server(p) for p in range(config.data.parts)]
@@ -98,7 +98,7 @@ class RayHost:
         self._watches[member] = _Watch(self._ray, member, node, actor, log, self._silence_s)
 
     def dead(self) -> Death | None:
-        """A member whose process has ended, or whose node is gone; one that was killed rather than one that gave up."""
+        """A member whose process has ended, or whose node is gone; a killed member before one that gave up."""
         ends = [watch.end for watch in self._look() if watch.end is not None]
         return min(ends, key=lambda end: end.code, default=None)
 
@@ -121,7 +121,7 @@ class RayHost:
             self._ray.wait(waiting, timeout=min(left_s, PULSE_S))
 
     def collect(self) -> None:
-        """Whatever members wrote, from nodes that are still there."""
+        """Fetches the members' files from nodes that still exist."""
         deadline = time.monotonic() + COLLECT_S
         for watch in self._look():
             if watch.end is None:
@@ -143,7 +143,7 @@ class RayHost:
             yield watch
 
     def _bring(self, actor: Any, deadline: float) -> None:
-        """Every output of one member to its place in the run directory."""
+        """Copies every output of one member to its place in the run directory."""
 
         def ask(answer: Any) -> Any:
             return self._ray.get(answer, timeout=max(0.1, deadline - time.monotonic()))
@@ -172,7 +172,7 @@ class RayHost:
 
 
 class _Watch:
-    """A member's actor as the driver sees it."""
+    """The driver's view of a member's actor."""
 
     def __init__(self, ray: Any, member: Address, node: Node, actor: Any, log: Path, silence_s: float):
         self._ray, self.member, self.node, self.actor = ray, member, node, actor
@@ -189,7 +189,7 @@ class _Watch:
         self.asked: Any = self._ask()
 
     def look(self, now: float) -> None:
-        """Takes in what the actor has said."""
+        """Takes in the actor's answers."""
         if self.end is not None:
             return
         self._take_start(now)
@@ -204,7 +204,7 @@ class _Watch:
         return self.actor.pulse.remote(self._offset, PULSE_S)
 
     def _take_start(self, now: float) -> None:
-        """The first answer. An error is the member's end: it never ran."""
+        """Takes in the first answer. An error is the member's end: it never ran."""
         if self._started is None or not self._ray.wait([self._started], timeout=0)[0]:
             return
         started, self._started = self._started, None
@@ -243,7 +243,7 @@ class _Watch:
             self.end = Death(self.member, pulse.code, f"{pulse.last_line} ({self._log}, {self.node})")
 
     def _lose(self, why: str) -> None:
-        """The leash has killed the member, or the machine has no power."""
+        """Notes that the member is lost: its leash has killed it, or its machine has lost power."""
         gone = all(node.id != self.node.id for node in ray_nodes.alive())
         self.lost = True
         self.end = Death(self.member, -signal.SIGKILL, f"{self.node} {'has left the cluster' if gone else why}")

@@ -1,9 +1,8 @@
 """What runs on a node of a Ray cluster for each server of a run: an actor that has the server as a child.
 
-It is a process of its own so that it is what it is everywhere: the same command, one log, ended by its group,
-and gone with the actor, however that ends (``siafu.leash``). Nothing is shared with the driver's machine: the
-graph's files come through Ray's object store where the node has not got them, and what the server writes stays
-here until the driver asks for it.
+The server is a process of its own, as everywhere: the same command, one log, ended by its group, and gone with the
+actor, however that ends (``siafu.leash``). Nothing is shared with the driver's machine: the graph's files come through
+Ray's object store if the node lacks them, and the server's files stay here until the driver asks for them.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Read = Callable[[str, int], bytes]  # path on the driver's machine, offset -> a 
 
 @dataclass(frozen=True)
 class Order:
-    """What a node needs to know to run a member."""
+    """The data that a node needs to run a member."""
 
     member: Address
     coordinator: str
@@ -79,8 +78,8 @@ class Member:
         self._begun = threading.Event()  # there is a child, or there will be none
 
     def run(self, read: Read | None = None) -> None:
-        """Gets the graph and starts the server. Raises what keeps it from that.
-        ``read``: how files come; through Ray."""
+        """Fetches the graph and starts the server. Raises the error that prevents this. ``read``: reads files; through
+        Ray."""
         order = self.order
         try:
             (self._home / CONFIG).write_text(order.config)
@@ -105,7 +104,7 @@ class Member:
             self._begun.set()
 
     def pulse(self, offset: int, within_s: float) -> Pulse:
-        """Answers once the member has ended, at the latest after ``within_s``. ``offset``: of its log."""
+        """Answers once the member has ended, or after ``within_s``. ``offset``: position in its log."""
         if not self._begun.wait(within_s):
             return Pulse(None, "", b"")
         if self._child is None:
@@ -117,22 +116,22 @@ class Member:
         return Pulse(self._child.poll(), self._child.last_line(), written) if ended else Pulse(None, "", written)
 
     def kill(self) -> None:
-        """At once, whether it has started or is about to."""
+        """Kills the member at once, whether it has started or is about to."""
         self._doomed = True
         if self._child is not None:
             self._child.kill()
 
     def outputs(self) -> dict[str, int]:
-        """What the member has written -> bytes of it."""
+        """Bytes of each file that the member has written."""
         files = (path for path in self._home.rglob("*") if path.is_file() and path != self._home / CONFIG)
         return {path.relative_to(self._home).as_posix(): path.stat().st_size for path in files}
 
     def piece(self, name: str, offset: int) -> bytes:
-        """Of one of the outputs."""
+        """A piece of one of the outputs."""
         return read_piece(str(self._home / name), offset)
 
     def close(self) -> None:
-        """Leaves nothing behind."""
+        """Ends the member, and removes its files."""
         self.kill()
         self._begun.wait(_START_S)
         if self._child is not None:
@@ -144,10 +143,10 @@ class Member:
 
 
 def graph_of(order: Order, cache: Path, read: Read, given_up: Callable[[], bool] = lambda: False) -> Path:
-    """The folder with as much of the graph as the member needs: where the driver has it if this machine has the same
-    there, else ``cache/<digest>``, which keeps it for the runs to come.
+    """The folder with the parts of the graph that the member needs. It is the driver's path if this machine has the
+    same graph there, else ``cache/<digest>``, which keeps the graph for later runs.
 
-    DatasetError if what arrives is not what the manifest says; PeerLost if ``given_up`` meanwhile.
+    DatasetError if a received file does not match the manifest; PeerLost if ``given_up`` becomes true.
     """
     manifest = Manifest.from_json(order.manifest, Path(order.shards) / MANIFEST)
     partitions = (order.member.index,) if order.member.role == "graph_server" else ()
@@ -169,14 +168,14 @@ def graph_of(order: Order, cache: Path, read: Read, given_up: Callable[[], bool]
 
 
 def read_piece(path: str, offset: int) -> bytes:
-    """``PIECE_BYTES`` of a file, or what there is."""
+    """At most ``PIECE_BYTES`` of a file."""
     with open(path, "rb") as file:
         file.seek(offset)
         return file.read(PIECE_BYTES)
 
 
 def reader(node: str) -> Read:
-    """Reads files of another node: a task there, whose result comes through the object store."""
+    """A function that reads files of another node, in a task there; the result comes through the object store."""
 
     def read(path: str, offset: int) -> bytes:
         ray = ray_cluster.load()
@@ -196,7 +195,7 @@ def _holds(folder: Path, digest: str, partitions: tuple[int, ...]) -> bool:
 
 
 def _bring(path: str, file: Path, entry: FileEntry, read: Read, given_up: Callable[[], bool]) -> None:
-    """One file, whole or not at all."""
+    """Fetches one file, whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     digest, nbytes = hashlib.sha256(), 0
     with draft_of(file) as draft:

@@ -31,7 +31,7 @@ class Node:
 
     @property
     def answers(self) -> bool:
-        """Whether its daemon does, within half a second."""
+        """Whether the node's daemon answers within half a second."""
         try:
             socket.create_connection((self.host, self.port), CONNECT_S).close()
         except OSError:
@@ -44,7 +44,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Reserved:
-    """A placement group, and where its bundles are."""
+    """A placement group, and the nodes of its bundles."""
 
     group: Any
     bundles: Mapping[Address, int]
@@ -61,15 +61,15 @@ def bundles(members: Sequence[Address], num_nodes: int) -> dict[Address, int]:
 
 
 def versions() -> dict[str, str]:
-    """What must be the same on every machine of a run."""
+    """Versions that must be equal on all machines of a run."""
     ray = ray_cluster.load()
     python = ".".join(platform.python_version_tuple()[:2])
     return {"Python": python, "ray": str(ray.__version__), "siafu": __version__}
 
 
 def mismatch(node: Node, theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
-    """What a node has that is not as here, in one line; empty if all is well.
-    ``error``: why siafu does not load there."""
+    """The differences between a node's versions and ours, in one line; empty if there are none. ``error``: the reason
+    why siafu does not load there."""
     if "error" in theirs:
         return f"{node} cannot load siafu: {theirs['error']}; install siafu {ours['siafu']} there"
     wrong = [f"{name} {theirs.get(name, 'none')}, not {own}" for name, own in ours.items() if theirs.get(name) != own]
@@ -77,14 +77,14 @@ def mismatch(node: Node, theirs: Mapping[str, str], ours: Mapping[str, str]) -> 
 
 
 def alive() -> list[Node]:
-    """Machines of the cluster that can take a member."""
+    """Machines of the cluster that can run a member."""
     ray = ray_cluster.load()
     found = (n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) >= 1)
     return [Node(n["NodeID"], n["NodeManagerAddress"], n["NodeManagerPort"], n["Resources"]["CPU"]) for n in found]
 
 
 def reserve(members: Sequence[Address], num_graph_servers: int) -> Reserved:
-    """Sets a processor aside for each member. ConfigError if there is no room, or a node is not fit."""
+    """Reserves a processor for each member. ConfigError without room, or if a node does not match."""
     ray = ray_cluster.load()
     nodes = alive()
     if not nodes:

@@ -1,11 +1,11 @@
 """The boot script of a server: installs siafu from the bucket, then starts its agent under systemd. Pure: it is text.
 
-The machine reaches nothing but S3: Amazon Linux keeps its packages there, and deploy has put ours into the data bucket.
-The C++ kernels are compiled on the machine, for its processor. What went wrong is in the bucket as well (``boot/``),
-since nobody can log in to look, and is tried again every half minute: the bucket may still be empty, say. botocore asks
-the instance for its credentials once, for a second, unless the unit says otherwise: one slow answer would end a run.
-Where the kernel kills a role for its memory, systemd would end the whole unit (systemd.service, OOMPolicy=: "stop" by
-default): the agent, and the coordinator beside parameter server 0, which are there to tell of it and to start it again.
+The machine reaches only S3: Amazon Linux keeps its packages there, and deploy has put ours into the data bucket. The
+C++ kernels are compiled on the machine, for its processor. Errors go to the bucket too (``boot/``), since nobody can
+log in to look, and booting is retried every half minute: the bucket may still be empty, say. botocore asks the instance
+for its credentials once, for a second, unless the unit says otherwise: one slow answer would end a run. If the kernel
+kills a role for its memory, systemd would end the whole unit (systemd.service, OOMPolicy=: "stop" by default): also the
+agent, and the coordinator beside parameter server 0, which must report the death and restart the role.
 """
 
 from __future__ import annotations

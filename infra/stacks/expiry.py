@@ -1,8 +1,8 @@
 """The watchdog: removes the whole deployment when its time is over, even if nobody is there.
 
-A schedule that begins then calls ``infra.reaper`` every few minutes; each call takes one step, the last of which
+From the expiry on, a schedule calls ``infra.reaper`` every few minutes; each call takes one step, the last of which
 deletes this stack. CloudFormation does the work with the role that the CDK's bootstrap made for it, so the function
-itself may do no more than ask for these stacks' deletion and empty this bucket.
+itself may only request these stacks' deletion and empty this bucket.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Lambda: in the servers' subnet, with the package that deploy has put into the bucket, allowed to do nothing else.
 
-A worker dials servers and calls no service. Its role may write its log and, as Lambda asks of every function in a VPC,
-have Lambda make the network interfaces; code in the function may not.
+A worker dials servers and calls no service. Its role may write its log and, as Lambda requires of every function in a
+VPC, let Lambda make the network interfaces; code in the function may not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ INTERFACES = [
 
 
 def _variables(arch: str) -> dict[str, str]:
-    """How a worker computes. A choice of kernels made on this machine means nothing to another architecture."""
+    """Variables of a worker's environment. This machine's choice of kernels applies only to its own architecture."""
     return of_worker(os.environ if arch == Target.here().arch else {})
 
 

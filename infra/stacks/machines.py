@@ -1,7 +1,7 @@
 """One machine that is replaced when it dies: an Auto Scaling group of one, and the role that lets it use the bucket.
 
-Private, encrypted, without SSH; instance metadata in version 2 alone, with the instance's tags, from which its agent
-reads what it is for: a machine that takes a dead one's place takes its role and index as well.
+Machines are private and encrypted, without SSH. Instance metadata is of version 2 only, and includes the instance's
+tags, from which the agent reads its role: a replacement machine gets the dead one's role and index.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def machine_role(
     secrets: str,
     gives_secrets: bool,
 ) -> iam.Role:
-    """What machines of one kind may do: use their folders of the bucket, call the one function, read the ``secrets`` of
-    runs of their role, or give them to all."""
+    """The role of one kind of machine: it may use its folders of the bucket, call the one function, and read the
+    ``secrets`` of its role's runs, or write those of all."""
     bucket = deployment.bucket(config.cloud.name, stack.account, stack.region)
     arn = f"arn:{stack.partition}:s3:::{bucket}"
     statements = [
@@ -99,7 +99,7 @@ def launch_template(
     image: ec2.IMachineImage,
     user_data: str,
 ) -> ec2.LaunchTemplate:
-    """Of machines of one ``kind``, which is what ``deployment.profile`` calls a role."""
+    """The launch template of machines of one ``kind``, which ``deployment.profile`` calls a role."""
     script = ec2.UserData.custom(user_data)
     profile = iam.InstanceProfile(
         stack,
@@ -146,7 +146,8 @@ def machine(
     tags: Mapping[str, str],
     name: str | None = None,
 ) -> None:
-    """A group of one, started anew when EC2 finds it unhealthy or takes it back. ``tags``: of the instance as well."""
+    """A group of one machine, restarted when EC2 finds it unhealthy or takes it back. ``tags``: also of the
+    instance."""
     group = autoscaling.CfnAutoScalingGroup(
         stack,
         id,

@@ -11,14 +11,15 @@ from constructs import IConstruct
 
 
 def keep(construct: IConstruct, **reasons: str) -> None:
-    """``IAM5="why"``: rule AwsSolutions-IAM5, whatever it found here that ``keep_findings`` does not name."""
+    """Accepts all findings of a rule here, with the reason: ``IAM5="why"`` is AwsSolutions-IAM5. ``keep_findings``
+    accepts single ones."""
     for rule, reason in reasons.items():
         cdk.Validations.of(construct).acknowledge(cdk.Acknowledgment(id=f"AwsSolutions-{rule}", reason=reason))
 
 
 def keep_findings(construct: IConstruct, rule: str, reason: str, *findings: str) -> None:
-    """Single findings of a rule, such as ``Resource::*``; tokens in them are written as
-    cdk-nag does: ``<AWS::Region>``."""
+    """Accepts single findings of a rule, such as ``Resource::*``; tokens in them are written as in cdk-nag:
+    ``<AWS::Region>``."""
     stack = cdk.Stack.of(construct)
     for finding in (_shown(stack.resolve(finding)) for finding in findings):
         cdk.Validations.of(construct).acknowledge(

@@ -62,7 +62,8 @@ class NetworkStack(cdk.Stack):
             self.export_value(value)
 
     def _groups(self, config: Config) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup]:
-        """Rules name the subnet, not one another: they stand in the groups, and no group waits for another to go.
+        """Security groups. Rules name the subnet, not each other: so a group holds its own rules, and can be deleted
+        before another.
 
         DNS, time and instance metadata are not subject to security groups.
         """
@@ -121,7 +122,7 @@ class NetworkStack(cdk.Stack):
                 self._limit_to_secrets(endpoint, config)
 
     def _limit_to_secrets(self, endpoint: ec2.InterfaceVpcEndpoint, config: Config) -> None:
-        """Through it, nobody can reach but the secrets of the deployment's runs."""
+        """Limits the endpoint to the secrets of the deployment's runs."""
         endpoint.add_to_policy(
             iam.PolicyStatement(
                 principals=[iam.AnyPrincipal()],
@@ -131,14 +132,14 @@ class NetworkStack(cdk.Stack):
         )
 
     def _limit_to_function(self, endpoint: ec2.InterfaceVpcEndpoint, config: Config) -> None:
-        """Through it, nobody can call but the one function."""
+        """Limits the endpoint to calls of the one function."""
         for statement in calls_of_function(self, config):
             statement.add_any_principal()
             endpoint.add_to_policy(statement)
 
 
 def calls_of_function(stack: cdk.Stack, config: Config) -> list[iam.PolicyStatement]:
-    """What who calls the deployment's function must be allowed to do."""
+    """The permissions to call the deployment's function."""
     function = stack.format_arn(
         service="lambda",
         resource="function",

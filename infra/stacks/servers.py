@@ -16,13 +16,13 @@ from siafu.config import Config
 
 
 def architecture(instance: str) -> str:
-    """Of an instance type, as wheels are built for it: x86_64 or arm64."""
+    """The architecture of an instance type, as in wheels: x86_64 or arm64."""
     is_arm = ec2.InstanceType(instance).architecture == ec2.InstanceArchitecture.ARM_64
     return "arm64" if is_arm else "x86_64"
 
 
 def counts(config: Config) -> dict[str, int]:
-    """Of each role, how many machines."""
+    """Number of machines of each role."""
     return {"graph_server": config.data.parts, "param_server": config.servers.param_servers}
 
 

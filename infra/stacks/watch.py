@@ -1,7 +1,7 @@
 """Monitoring of a deployment: flow logs, alarms, a dashboard, a budget. Nothing depends on it.
 
-It knows machines and the function by name, so that what it watches may change, come and go without it.
-Alarms tell ``cloud.email``; without one they only show, and there is no budget: not every account may have one.
+It knows machines and the function by name, so that these may change, come and go without it. Alarms notify
+``cloud.email``; without one they are only shown, and there is no budget: not every account may have one.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class WatchStack(cdk.Stack):
         return topic
 
     def _of_function(self, metric: str, statistic: str = "Sum", name: str = "") -> cloudwatch.Metric:
-        """``name``: of another function than the workers'."""
+        """A metric of the workers' function. ``name``: of another function."""
         return _metric("AWS/Lambda", metric, statistic, {"FunctionName": name or deployment.function(self._name)})
 
     @staticmethod
@@ -163,7 +163,8 @@ class WatchStack(cdk.Stack):
         )
 
     def _budget(self, config: Config) -> None:
-        """Of the whole account: a filter by our tag sees nothing until somebody activates the tag for billing."""
+        """Adds a budget of the whole account: a filter by our tag matches nothing until somebody activates the tag for
+        billing."""
         budget = budgets.CfnBudget.BudgetDataProperty(
             budget_name=deployment.budget(self._name, self.region),
             budget_type="COST",

@@ -25,7 +25,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def on_deployment(run: str) -> Iterator[None]:
-    """Around what looks for a run on a deployment, because there is no directory of that name: an error says so."""
+    """Wraps the search for a run on a deployment, after no directory of that name was found: an error then says so."""
     try:
         yield
     except ConfigError as error:
@@ -35,7 +35,7 @@ def on_deployment(run: str) -> Iterator[None]:
 
 
 def config_of(args: argparse.Namespace) -> Config:
-    """ConfigError for a setting that cannot be."""
+    """The config of the arguments. ConfigError for an invalid setting."""
     settings = run_config.settings_of(args.set)
     if args.name:
         settings["cloud.name"] = args.name

@@ -8,7 +8,8 @@ from siafu.errors import ConfigError, GnnError
 
 
 def ask(question: str) -> None:
-    """Returns if the user says yes. ConfigError where nobody can be asked, GnnError for any other answer."""
+    """Asks the user, and returns if the answer is yes. ConfigError if nobody can be asked, GnnError for any other
+    answer."""
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} There is nobody to ask: say --yes")
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)

@@ -1,10 +1,11 @@
 """``siafu cost``: the cost of a run, line by line: of a run directory, or of a run on a deployment, even while it
 runs.
 
-1. A finished run cost what its result says, at the prices of its day. Other prices (``--prices``) make its bill again,
-   from the amounts that it was made of; so does another region or machine (``--set``) for a run directory.
-2. One that goes on has been billed for the invocations that are over. What its last epoch has counted beyond them,
-   at most, is in the line "running".
+1. A finished run cost what its result says, at the prices of its day. With other prices (``--prices``) its bill is
+   made again, from the same amounts; another region or machine (``--set``) of a run directory does
+   the same.
+2. A run under way has been billed for its finished invocations. The line "running" is the most that its last epoch has
+   counted beyond them.
 """
 
 from __future__ import annotations
@@ -101,9 +102,9 @@ def main(args: argparse.Namespace) -> int:
 def examine(
     run_dir: Path, name: str, *, again: bool = False, settings: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """``usd``, ``parts`` (name -> US dollars), ``items`` and what they are of; ``finished``: whether that is
-    all. ``again``: at the prices of now, whatever the run's result says. ``settings``: of ``PRICED``, instead of the
-    run's. ConfigError if it is no run directory, or the run has not said anything yet."""
+    """``usd``, ``parts`` (name -> US dollars), ``items`` and their amounts; ``finished``: whether the run is over.
+    ``again``: at today's prices, whatever the run's result says. ``settings``: of ``PRICED``, instead of the run's.
+    ConfigError if it is no run directory, or no epoch has ended yet."""
     for needed in FILES[:2]:
         if not (run_dir / needed).is_file():
             raise ConfigError(f"{name}: not a run directory: it has no {needed}")
@@ -141,8 +142,8 @@ def examine(
 
 
 def _of_baseline(config: BaselineConfig, result: Result | None, records: Sequence[Record], name: str) -> dict[str, Any]:
-    """Without Lambdas. The machine is rented while it evaluates, too. ConfigError if nobody has said which machine it
-    ran on."""
+    """The cost of a baseline, which has no Lambdas. The machine is also rented while it evaluates. ConfigError if the
+    config names no machine."""
     timed = [
         record["time_s"] + record.get("evaluation_s", 0.0)  # of older runs, time_s has both
         for record in records
@@ -161,7 +162,7 @@ def _of_baseline(config: BaselineConfig, result: Result | None, records: Sequenc
 
 
 def _servers(config: Config, seconds: float) -> dict[str, Any]:
-    """Servers of each kind, and the seconds that all of them together have served."""
+    """Number of servers of each kind, and the seconds that all of them together have run."""
     counts = {"graph_servers": config.data.parts, "param_servers": config.servers.param_servers}
     cloud = config.cloud
     types = {"graph_servers": cloud.graph_instance, "param_servers": cloud.param_instance}
@@ -207,12 +208,12 @@ def _plural(item: Mapping[str, Any]) -> str:
 
 
 def _exact(usd: float) -> str:
-    """A unit's price: "$0.29", "$0.0000133334"."""
+    """A unit's price without trailing zeros: "$0.29", "$0.0000133334"."""
     return f"${usd:.10f}".rstrip("0").rstrip(".")
 
 
 def _aligned(table: list[tuple[str, ...]]) -> Iterable[str]:
-    """Names to the left, numbers to the right."""
+    """Lines with names to the left, numbers to the right."""
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     for row in table:
         cells = [
@@ -223,7 +224,7 @@ def _aligned(table: list[tuple[str, ...]]) -> Iterable[str]:
 
 
 def _refresh(path: Path, region: str) -> dict[str, Any]:
-    """Write a list of today's prices of a region (``infra.pricelist.refresh``). ConfigError without boto3 or
+    """Writes a list of today's prices of a region (``infra.pricelist.refresh``). ConfigError without boto3 or
     credentials: then nothing is written."""
     with extras.needed("aws"):
         from infra import pricelist
@@ -244,7 +245,7 @@ def _newest(folder: Path) -> Path:
 
 
 def _fetch(config: Config, run: str, folder: Path) -> None:
-    """What is needed of a run on a deployment. Run directories are priced without boto3."""
+    """Fetches the files of a run on a deployment that pricing needs. Run directories are priced without boto3."""
     with on_deployment(run):
         with extras.needed("aws"):
             from infra.machines import found, runfiles, runs

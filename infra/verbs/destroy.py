@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """0 when nothing is left, 1 if something is."""
+    """Returns 0 when nothing is left, 1 if something is."""
     config = arguments.config_of(args)
     with extras.needed("aws"):
         from infra import teardown

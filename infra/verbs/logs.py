@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _follow(config: Config, run: str, wanted: re.Pattern[str], *, follow: bool) -> None:
-    """Of a run on a deployment. Logs in run directories are printed without boto3."""
+    """Prints the logs of a run on a deployment. Logs in run directories are printed without boto3."""
     with on_deployment(run):
         with extras.needed("aws"):
             from infra.machines import found, runfiles, runs
@@ -82,13 +82,14 @@ class Tail:
     """New lines of a run's logs."""
 
     def __init__(self, mailbox: Any, listing: Any, wanted: re.Pattern[str]):
-        """``infra.machines.mailbox.Mailbox``, and the ``Listing`` of the run's logs (``infra.machines.runfiles``)."""
+        """Takes an ``infra.machines.mailbox.Mailbox``, and the ``Listing`` of the run's logs
+        (``infra.machines.runfiles``)."""
         self._mailbox, self._wanted, self._listing = mailbox, wanted, listing
         # All mutable state:
         self._seen: set[str] = set()  # keys of pieces
 
     def read(self) -> Iterator[tuple[str, str]]:
-        """Name of a log, and what has come to it."""
+        """The new text of each log, with the log's name."""
         for entry, path, _ in list(self._listing.entries()):
             if entry.key in self._seen or not self._wanted.fullmatch(path):
                 continue
@@ -97,7 +98,7 @@ class Tail:
 
 
 def _of_folder(run_dir: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, str]]:
-    """ConfigError if it is no run directory."""
+    """Prints the logs in a run directory. ConfigError if it is none."""
     if not (run_dir / "logs").is_dir():
         raise ConfigError(f"{run_dir}: not a run directory: it has no logs/")
     for path in sorted((run_dir / "logs").rglob("*.log")):
@@ -107,7 +108,7 @@ def _of_folder(run_dir: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, st
 
 
 def _pattern(role: str, index: int | None) -> re.Pattern[str]:
-    """Paths of the logs of that role; without one those of all but Lambdas, which are many."""
+    """Paths of the role's logs; without a role, those of all roles but Lambdas, which are many."""
     number = r"\d+" if index is None else str(index)
     if role == "lambda":
         return re.compile(rf"logs/lambda-{number}/.*\.log" if index is not None else r"logs/lambda-.*\.log")

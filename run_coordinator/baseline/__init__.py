@@ -65,7 +65,8 @@ def train_baseline(
 
 
 def for_torchrun(config: BaselineConfig, on_status: Callable[[Any], None]) -> list[str]:
-    """Prepares shards and a run directory, and starts nothing: what torchrun is told, after where the ranks are to be.
+    """Prepares shards and a run directory, and starts nothing. Returns torchrun's last arguments: the ranks' module and
+    its options.
 
     Raises: as ``train_baseline``, but for what ranks find.
     """
@@ -74,7 +75,7 @@ def for_torchrun(config: BaselineConfig, on_status: Callable[[Any], None]) -> li
 
 
 def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple[BaselineConfig, ShardSet, Path]:
-    """What the ranks of a new run need."""
+    """Prepares shards and run directory for a new run: fitted config, shards and directory."""
     run_directory.check_free(config)
     config = config.replace({"data.parts": config.partitions})
     prepared.check_beforehand(config)
@@ -91,8 +92,8 @@ def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple
 
 
 def resume(run_dir: str | Path, *, on_status: Callable[[Any], None] = lambda status: None) -> Run:
-    """Goes on with a run from its newest checkpoint, to the weights that it would have
-    had. Raises: as ``train_baseline``."""
+    """Continues a run from its newest checkpoint. The weights are those of a run without interruption. Raises: as
+    ``train_baseline``."""
     needs_torch()
     config, folder = begun(run_dir), Path(run_dir).resolve()
     _fits_here(config)
@@ -107,7 +108,7 @@ def resume(run_dir: str | Path, *, on_status: Callable[[Any], None] = lambda sta
 
 
 def begun(run_dir: str | Path) -> BaselineConfig:
-    """What the run in a directory was asked for. ConfigError if there is none."""
+    """The config of the run in a directory. ConfigError if there is no run."""
     file = Path(run_dir) / CONFIG
     if not file.is_file():
         raise ConfigError(f"{run_dir}: no run there, it has no config.toml")
@@ -140,7 +141,7 @@ def _carried_out(
 
 
 def _fits_here(config: BaselineConfig) -> None:
-    """ConfigError for more ranks than this machine starts in time: each is a process that imports torch."""
+    """Raises ConfigError for more ranks than this machine starts in time: each is a process that imports torch."""
     cores = allotment.cores()
     if config.baseline.ranks > RANKS_PER_CORE * cores:
         raise ConfigError(
@@ -150,6 +151,6 @@ def _fits_here(config: BaselineConfig) -> None:
 
 
 def needs_torch() -> None:
-    """ConfigError where it is not installed. Not by importing it: that takes seconds, and only ranks need it."""
+    """Raises ConfigError if torch is not installed. Does not import it: that takes seconds, and only ranks need it."""
     if importlib.util.find_spec("torch") is None:
         raise ConfigError(f"baselines need torch, which is not installed: {extras.install('gpu')}")

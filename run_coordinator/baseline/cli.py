@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """Of the settings that have a flag."""
+    """Names of the settings that have a flag."""
     return (*settings.SHARED, *settings.OWN)
 
 
@@ -109,7 +109,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _title(config: BaselineConfig) -> str:
-    """What a run is: "cora, gcn, pipegcn, 2 ranks"."""
+    """A run in a few words: "cora, gcn, pipegcn, 2 ranks"."""
     ranks = counted(config.baseline.ranks, "rank")
     return f"{config.data.source}, {config.model.name}, {config.baseline.method}, {ranks}"
 

@@ -34,11 +34,11 @@ WATCHDOG = "Watchdog caught collective operation timeout"
 def run(
     config: BaselineConfig, shards: Path, run_dir: Path, on_status: Callable[[Any], None], *, resume: bool = False
 ) -> Trained:
-    """Trains in as many processes as there are ranks; the result of rank 0.
+    """Trains in one process per rank; returns the result of rank 0.
 
-    ``run_dir`` has config.toml already; metrics, weights, checkpoints and ``logs/rank-<N>.log`` are left there.
-    Raises: the error of the rank that failed first for a reason of its own; PeerLost, naming it, of one that was
-    killed or that the others wait for in vain.
+    ``run_dir`` has config.toml already; metrics, weights, checkpoints and ``logs/rank-<N>.log`` go there. Raises: the
+    error of the rank that failed first for its own reason; PeerLost naming a rank that was killed, or for which the
+    others wait in vain.
     """
     allow_open_files()
     check_loopback()
@@ -62,7 +62,7 @@ def run(
 
 
 def _read(status: Status, record: Record, config: BaselineConfig) -> None:
-    """A line of metrics.jsonl. Dollars where somebody says what the ranks run on."""
+    """Updates the status from a record of metrics.jsonl; with dollars if the config names the ranks' machine."""
     status.phase = "training"
     if record["event"] == "epoch":
         status.epoch, status.loss = record["epoch"], record["loss"]
@@ -76,20 +76,20 @@ def _read(status: Status, record: Record, config: BaselineConfig) -> None:
 
 
 class Ranks:
-    """Processes, by rank."""
+    """The processes of the ranks, in their order."""
 
     def __init__(self, children: list[Child], run_dir: Path, timeout_s: float, *, nccl: bool = False):
-        """nccl: ranks may talk over it: there, who waits in vain is aborted."""
+        """nccl: whether ranks may use NCCL, whose watchdog aborts a rank that waits in vain."""
         self._children, self._dir, self._timeout_s, self._nccl = children, run_dir, timeout_s, nccl
 
     @property
     def ended(self) -> bool:
-        """Whether all have, and well."""
+        """Whether all ranks have ended with exit code 0."""
         return all(child.poll() == 0 for child in self._children)
 
     def check(self) -> None:
-        """Raises what the first that failed for its own reason says, or that it died. Once one has failed, takes up to
-        ``LAST_WORDS_S`` to find out which."""
+        """Raises the cause if a rank has failed. Waits up to ``LAST_WORDS_S`` for the failure that made the others
+        fail."""
         if not self._failed():
             return
         deadline = time.monotonic() + LAST_WORDS_S
@@ -98,12 +98,12 @@ class Ranks:
         raise cause or self._nobodys()
 
     def _failed(self) -> dict[int, int]:
-        """Rank -> exit code, of those that have failed."""
+        """Exit code of each failed rank."""
         codes = {rank: child.poll() for rank, child in enumerate(self._children)}
         return {rank: code for rank, code in codes.items() if code}
 
     def _cause(self) -> GnnError | None:
-        """Of those that have ended by now: who was killed, else who failed first for its own reason."""
+        """The error of a killed rank, else of the rank that failed first for its own reason; None: not known yet."""
         failed = {rank: code for rank, code in self._failed().items() if not self._gave_up(rank, code)}
         for rank, code in failed.items():
             if code < 0:
@@ -119,13 +119,14 @@ class Ranks:
         return min(own)[2] if own else None
 
     def _gave_up(self, rank: int, code: int) -> bool:
-        """Whether NCCL's watchdog has ended the rank, because another did not answer: its last words are long."""
+        """Whether NCCL's watchdog aborted the rank because another rank did not answer. Reads the last 64 KiB of its
+        log."""
         if not self._nccl or code != -signal.SIGABRT:
             return False
         return WATCHDOG in self._children[rank].tail(1 << 16)
 
     def _nobodys(self) -> GnnError:
-        """When all that have failed only miss others: those they wait for have not failed."""
+        """The error if every failed rank only lost a peer: names the ranks that are silent."""
         failed = self._failed()
         silent = [rank for rank, child in enumerate(self._children) if child.poll() is None]
         if silent:
@@ -138,7 +139,7 @@ class Ranks:
 
 
 def _error(rank: int, said: Mapping[str, Any]) -> GnnError:
-    """A rank's failure as the error it was there. A mistake of the user is no rank's in particular."""
+    """A rank's failure, as the error that it raised there. A user error does not name the rank."""
     cls = getattr(errors, said["type"], GnnError)
     cls = cls if isinstance(cls, type) and issubclass(cls, GnnError) else GnnError
     first = str(said["message"]).strip().splitlines()[0] if str(said["message"]).strip() else said["type"]
@@ -147,7 +148,7 @@ def _error(rank: int, said: Mapping[str, Any]) -> GnnError:
 
 @contextmanager
 def _started(config: BaselineConfig, shards: Path, run_dir: Path, *, resume: bool) -> Iterator[Ranks]:
-    """Every rank; whatever happens, none is left."""
+    """Starts every rank, and kills all when the block ends."""
     size = config.baseline.ranks
     command = start.command(*words(shards, run_dir), *(["--resume"] if resume else []))
     shared = {
@@ -174,7 +175,7 @@ def _started(config: BaselineConfig, shards: Path, run_dir: Path, *, resume: boo
 
 
 def words(shards: Path, run_dir: Path) -> list[str]:
-    """A rank's module and what it is told."""
+    """A rank's module and its arguments."""
     return [
         "gpu_baselines",
         "--config",

@@ -56,10 +56,8 @@ def resolve(
     short: Mapping[str, Any],
     preset: str = "",
 ) -> BaselineConfig:
-    """Defaults < what the method begins with < config < preset < settings < short names.
-
-    Raises: ConfigError for what does not exist, cannot be, or is for graph servers and Lambdas alone.
-    """
+    """Defaults < the method's first settings < config < preset < settings < short names. Raises: ConfigError for an
+    unknown name, an impossible value, or a setting of graph servers and Lambdas alone."""
     changes, shared = dict(settings), {}
     for name, value in short.items():
         if name in SHARED or name in source_flags.OPTIONS:
@@ -81,7 +79,8 @@ def resolve(
 
 
 def _base(method: str, config: BaselineConfig | str | Path | None, model: str | None) -> BaselineConfig:
-    """What the method begins with, under the config."""
+    """The config with the method's own first settings where the config sets nothing. A BaselineConfig is returned as it
+    is."""
     if isinstance(config, BaselineConfig):
         return config
     said = {} if config is None else configs.sections_of(config)
@@ -110,7 +109,7 @@ def _whose(key: str) -> str:
 
 
 def fitted(config: BaselineConfig, shards: ShardSet) -> BaselineConfig:
-    """With what prepared shards have fixed. ConfigError if the method needs other parts."""
+    """The config with the values that prepared shards fix. ConfigError if the method needs another number of parts."""
     parts, b = shards.manifest.num_partitions, config.baseline
     if parts != config.partitions:
         raise ConfigError(

@@ -24,7 +24,7 @@ SPLITS = {"train": 1, "val": 2, "test": 3}
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """Of the labelled vertices of one split."""
+    """Scores of the labelled vertices of one split."""
 
     run_dir: Path
     graph: str
@@ -34,16 +34,16 @@ class Evaluation:
 
     @property
     def name(self) -> str:
-        """Of the graph, without its folder and options."""
+        """The graph's name without folder and options."""
         return Path(self.graph.partition("?")[0].partition("#")[0]).name or self.graph
 
     @property
     def scores(self) -> Mapping[str, float | None]:
-        """By name: "accuracy", "f1_macro", "auc_macro", ...; "r2", "rmse", "mae"."""
+        """Scores by name: "accuracy", "f1_macro", "auc_macro", ...; "r2", "rmse", "mae"."""
         return self.found.scores
 
     def confused(self, most: int = 10) -> list[tuple[str, str, int]]:
-        """(true class, what it was taken for, how often), the most frequent first."""
+        """(true class, predicted class, count) of each confusion, the most frequent first."""
         if self.found.confusion is None:
             return []
         wrong = self.found.confusion - np.diag(np.diag(self.found.confusion))
@@ -53,7 +53,7 @@ class Evaluation:
         return [(names[a], names[b], int(wrong[a, b])) for a, b in pairs if wrong[a, b]]
 
     def to_dict(self) -> dict[str, object]:
-        """What ``siafu evaluate --json`` prints."""
+        """The JSON object that ``siafu evaluate --json`` prints."""
         confusion = self.found.confusion
         return {
             "run_dir": str(self.run_dir),
@@ -78,7 +78,7 @@ class Evaluation:
         return f"Evaluation({', '.join([f'{self.name}, {self.split}: {self.count:,} vertices', *shown])})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The table of scores that a notebook shows."""
         cells = [
             [f"{value:.4f}" if isinstance(value, float) else value for value in row.values()] for row in self._rows
         ]
@@ -112,7 +112,7 @@ def evaluate(
 
 
 def of(found: Predictions, split: str) -> Evaluation:
-    """``evaluate`` of what was predicted. Raises: ConfigError as there."""
+    """``evaluate`` for given predictions. Raises: ConfigError as ``evaluate``."""
     run_dir, graph, what = Path(found.result["run_dir"]), found.result["graph"], found.result["what"]
     if what == "embedding":
         raise ConfigError(f"{run_dir}: it predicts edges: their MRR and AUC are in result.json")
@@ -135,7 +135,7 @@ def of(found: Predictions, split: str) -> Evaluation:
 
 
 def _labelled(found: Predictions) -> Array:
-    """bool [N]."""
+    """Whether each vertex has a label: bool [N]."""
     if found.true is None:
         return np.zeros(len(found), bool)
     known = ~np.isnan(found.true) if found.true.dtype.kind == "f" else found.true >= 0

@@ -47,7 +47,8 @@ def save(figure: Any, path: str) -> None:
 
 
 def _matrix(axes: Any, found: Scored) -> None:
-    """Rows are shares of the true class: rare classes are seen as well as others."""
+    """Draws the confusion matrix. Rows are shares of the true class, so rare classes are as visible as frequent
+    ones."""
     counts = found.confusion
     assert counts is not None
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -77,7 +78,7 @@ def _bars(axes: Any, found: Scored) -> None:
 
 
 def _reliability(axes: Any, found: Scored) -> None:
-    """The area of a dot is its share of the vertices."""
+    """Draws the reliability diagram. A dot's area is its share of the vertices."""
     bins = found.calibration
     total = sum(one["count"] for one in bins)
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")

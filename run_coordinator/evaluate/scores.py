@@ -32,7 +32,7 @@ class OfClass(TypedDict):
 
 
 class Bin(TypedDict):
-    """Vertices whose confidence (the probability of what is predicted) lies in one of ``BINS`` equal intervals."""
+    """Vertices whose confidence (the predicted class's probability) lies in one of ``BINS`` equal intervals."""
 
     low: float
     high: float
@@ -42,7 +42,7 @@ class Bin(TypedDict):
 
 
 class OfColumn(TypedDict):
-    """Of a regression."""
+    """Scores of one column of a regression."""
 
     name: str
     r2: float
@@ -59,7 +59,7 @@ class Scored(NamedTuple):
 
 
 def of_classes(true: Array, chosen: Array, p: Array, names: Sequence[str]) -> Scored:
-    """true, chosen: int64 [n]; p: probabilities [n, C]."""
+    """Scores of classes. true, chosen: int64 [n]; p: probabilities [n, C]."""
     from sklearn import metrics
 
     every = np.arange(p.shape[1])
@@ -82,7 +82,7 @@ def of_classes(true: Array, chosen: Array, p: Array, names: Sequence[str]) -> Sc
 
 
 def of_sets(true: Array, chosen: Array, p: Array, names: Sequence[str]) -> Scored:
-    """true, chosen: bool [n, C]; p: probability of each label [n, C]."""
+    """Scores of label sets. true, chosen: bool [n, C]; p: probability of each label [n, C]."""
     hits, wanted, said = (true & chosen).sum(0), true.sum(0), chosen.sum(0)
     classes = [_of_class(name, hits[i], said[i], wanted[i], true[:, i], p[:, i]) for i, name in enumerate(names)]
     seen = (wanted > 0) | (said > 0)
@@ -101,7 +101,7 @@ def of_sets(true: Array, chosen: Array, p: Array, names: Sequence[str]) -> Score
 
 
 def of_numbers(true: Array, values: Array, names: Sequence[str]) -> Scored:
-    """true: float [n] or [n, K]; values [n, K]."""
+    """Scores of a regression. true: float [n] or [n, K]; values [n, K]."""
     from sklearn import metrics
 
     wanted = true.reshape(len(values), -1).astype(np.float64)
@@ -138,7 +138,7 @@ def _of_class(name: str, hits: Any, said: Any, wanted: Any, is_it: Array, p: Arr
 
 
 def calibrated(confidence: Array, is_right: Array) -> list[Bin]:
-    """Of float [n] in 0 to 1, and bool [n]; bins without vertices are left out."""
+    """Reliability bins of confidences (float [n] in 0 to 1) and of correctness (bool [n]), without empty bins."""
     place = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
     counts = np.bincount(place, minlength=BINS)
     sure, right = (np.bincount(place, values, BINS) for values in (confidence, is_right.astype(np.float64)))

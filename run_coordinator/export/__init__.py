@@ -1,8 +1,8 @@
 """``siafu.export``: a run's model as a module of another library, which gives the same logits.
 
-What is written is source (copied from ``run_coordinator.export.modules``), weights, settings, and a
-README; nothing of it needs siafu. Every export is run on the run's own graph and compared with the logits
-of our servers before it gets its name.
+The export has source (copied from ``run_coordinator.export.modules``), weights, settings and a README; none of it needs
+siafu. Before an export gets its name, it runs on the run's own graph, and its logits are compared with those of our
+servers.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _write(
     ours: Array,
     run_dir: Path,
 ) -> dict[str, Any]:
-    """Into a folder beside ``out``, which is renamed when the logits agree."""
+    """Writes into a folder beside ``out``, and renames it to ``out`` when the logits agree."""
     try:
         out.absolute().parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
@@ -150,13 +150,14 @@ def _write(
 
 
 def _norm_of(run_dir: Path) -> str:
-    """What the model does to features: nothing where the run does not know by which means it standardised."""
+    """The normalisation that the exported model applies to features; "none" for a standardised run that lacks its
+    means."""
     norm = str(load(run_dir / "config.toml").data.feature_norm)
     return "none" if norm == "standard" and not (run_dir / STANDARD).is_file() else norm
 
 
 def _keep_meanings(run_dir: Path, beside: Path) -> dict[str, tuple[str, ...]]:
-    """What the run calls columns, classes and types of edges, and its means and deviations, into the folder."""
+    """Copies the run's names of columns, classes and edge types, and its means and deviations, into the folder."""
     names = {key: called for key, called in read_names(run_dir).items() if key not in (NOTES, *TABLE_COLUMNS)}
     if names:
         (beside / NAMES).write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n", "utf-8")
@@ -166,8 +167,8 @@ def _keep_meanings(run_dir: Path, beside: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _as_in_source(x: Array, norm: str, run_dir: Path) -> Array:
-    """Features before they were normalised, for ``load``'s model to normalise: float64, so that it gets ``x`` again.
-    Rows that sum to 1 are left so by another normalisation."""
+    """Features before standardisation, for ``load``'s model to standardise again. float64, so that it gets ``x`` back.
+    Row-normalised features stay as they are: normalising them again changes nothing."""
     standard = Standard.load(run_dir) if norm == "standard" else None
     if standard is None:
         return x
@@ -175,7 +176,7 @@ def _as_in_source(x: Array, norm: str, run_dir: Path) -> Array:
 
 
 def _compared(ours: Array, theirs: Array) -> tuple[float, float]:
-    """The largest difference, and the largest of ours."""
+    """The largest difference, and the largest absolute value of our logits."""
     if ours.shape != theirs.shape:
         raise GnnError(f"its logits are {list(theirs.shape)}, ours {list(ours.shape)}")
     return float(np.abs(ours - theirs).max(initial=0)), float(np.abs(ours).max(initial=0))

@@ -24,10 +24,8 @@ SCRIPT = Path(__file__).with_name("modules") / "at_work.py"
 
 
 def interpreter(to: str) -> str:
-    """The Python that has what the export needs; DGL's is that of the measurements' peers, unless ours has it.
-
-    Raises: ConfigError naming what is missing.
-    """
+    """The Python that has the packages that the export needs. DGL's is the interpreter of the benchmark peers, unless
+    this one has DGL. Raises: ConfigError naming the missing package."""
     if to == "dgl" and not _runs(sys.executable, "dgl"):
         python = peers.interpreter()
         if not _runs(python, "dgl"):
@@ -40,8 +38,8 @@ def interpreter(to: str) -> str:
 
 
 def logits(python: str, to: str, folder: Path, inputs: Inputs) -> Array:
-    """What the model in ``folder`` gives; for "onnx" it is written there first. GnnError
-    with its last words if it fails."""
+    """The logits of the model in ``folder``; for "onnx" writes the model there first. Raises GnnError with the
+    process's last words if it fails."""
     with tempfile.TemporaryDirectory(prefix="siafu-export-") as name:
         given, found = Path(name) / "inputs.npz", Path(name) / "logits.npy"
         np.savez(given, **inputs.arrays)  # type: ignore[arg-type]
@@ -56,12 +54,12 @@ def logits(python: str, to: str, folder: Path, inputs: Inputs) -> Array:
 
 
 def _why(trace: str) -> str:
-    """The last line of what Python has written that says what was raised."""
+    """The last line of a Python traceback that names the error."""
     lines = trace.strip().splitlines()
     raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
     return (raised or lines or [""])[-1][:300]
 
 
 def _runs(python: str, to: str) -> bool:
-    """Whether the library can be imported there."""
+    """Whether the interpreter can import the library."""
     return subprocess.run([python, str(SCRIPT), to], capture_output=True, env=variables(), check=False).returncode == 0

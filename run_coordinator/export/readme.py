@@ -76,8 +76,8 @@ No edge leads from a vertex to itself: the model adds those that it wants. There
 
 
 def _files(named: tuple[str, ...], norm: str, target: str, loads: bool) -> str:
-    """What the files beside the model say of columns, a line each, between empty lines. loads: the model is loaded by
-    ``load``, which reads them."""
+    """Lines on what the files beside the model say of columns, between empty lines. loads: whether ``load``, which
+    reads these files, loads the model."""
     told = {
         COLUMNS: "the columns of `x`, in their order",
         "classes": "the columns of `logits`, in their order",

@@ -19,7 +19,7 @@ _INPUTS = {"dgl": "rows and a DGL graph"}
 
 
 def source(model: str, to: str) -> str:
-    """A module with ``load``, and nothing in it that ``load`` of this model does not need."""
+    """The source of a module with ``load``, and only what ``load`` of this model needs."""
     folder = files(OURS)
     statements: list[tuple[ast.stmt, str]] = []
     for name in (CONVOLUTIONS[to], "nets"):
@@ -49,7 +49,7 @@ def _text(node: ast.stmt, text: str) -> str:
 
 
 def _names(node: ast.stmt) -> set[str]:
-    """What a statement defines."""
+    """Names that a statement defines."""
     if isinstance(node, ast.Assign):
         return {target.id for target in node.targets if isinstance(target, ast.Name)}
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -59,7 +59,7 @@ def _names(node: ast.stmt) -> set[str]:
 
 
 def _needed(statements: list[tuple[ast.stmt, str]], name: str) -> set[str]:
-    """The name, and all that its definition uses, and so on."""
+    """The name, with everything that its definition uses, recursively."""
     definitions = {name: node for node, _ in statements if not _is_ours(node) for name in _names(node)}
     needed, todo = set[str](), [name]
     while todo:
@@ -76,7 +76,7 @@ def _is_ours(node: ast.stmt) -> bool:
 
 
 def _imports(statements: list[tuple[ast.stmt, str]], needed: set[str]) -> str:
-    """The import statements, with the names alone that are needed: Python's own before others'."""
+    """The import statements, reduced to the names that are needed: Python's own before others'."""
     groups: tuple[set[str], set[str]] = (set(), set())
     for node, _ in statements:
         if isinstance(node, ast.Import | ast.ImportFrom) and not _is_ours(node):

@@ -51,7 +51,8 @@ def state(spec: ModelSpec, weights: Weights, to: str) -> State:
 
 
 def form(spec: ModelSpec) -> Callable[[ModelSpec, Weights], State]:
-    """What makes the module's ``state_dict`` of a model's weights. Raises ConfigError if the model has no module."""
+    """The function that makes the module's ``state_dict`` from a model's weights. Raises ConfigError if the model has
+    no module."""
     if spec.name not in FORMS:
         raise ConfigError(f"model {spec.name}: cannot be exported, only {', '.join(FORMS)}")
     return FORMS[spec.name]
@@ -62,7 +63,7 @@ def _linear(name: str, weights: Weights, weight: str, bias: str = "") -> State:
 
 
 def _layers(spec: ModelSpec, weights: Weights) -> State:
-    """What may stand around convolutions."""
+    """Weights of the optional parts around convolutions: norms, residuals, the layer behind a jump."""
     found: State = {}
     for layer in range(spec.num_layers):
         if f"{layer}.gain" in weights:

@@ -29,8 +29,8 @@ class Inputs:
 
 
 def inputs_of(shards: ShardSet, *, typed: bool = False, dtype: str = "float32") -> Inputs:
-    """Features as they were prepared, and every edge once in each direction that it has; ``typed``: with
-    types, all 0 where the graph has one."""
+    """Features as prepared, and every edge once for each direction. ``typed``: with edge types, all 0 if the graph has
+    one type."""
     manifest = shards.manifest
     x = np.empty((manifest.num_vertices, manifest.num_features), dtype)
     ends, weights, types = [], list[Array](), list[Array]()

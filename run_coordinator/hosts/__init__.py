@@ -1,8 +1,8 @@
 """Hosts: the places where the servers of a run live. A host starts, watches and stops them, and fetches what they
 wrote.
 
-To add one: a class that keeps the contract and its line in ``HOSTS``; ``tests/contracts/test_hosts.py``
-holds every host in the table to it.
+To add a host: write a class that keeps the contract, and add its line to ``HOSTS``. ``tests/contracts/test_hosts.py``
+tests every host in the table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOSTS = {
 }
 
 
-#: The code of a member that is gone with its machine, or with whoever watched over it there.
+#: The code of a member that is lost with its machine, or with the agent or actor that ran it.
 LOST = -1000
 
 
@@ -57,17 +57,18 @@ class Host(Protocol):
         """``run_dir``: has the run's config.toml, which members get; ``shards``: absolute."""
 
     def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
-        """Starts the member, which dials ``coordinator``, with its keys, which nobody else sees; None: without. Returns
-        before it runs. PeerLost if there is no place for it."""
+        """Starts the member, which dials ``coordinator``, and gives it ``keys``, which no one else sees; None: no keys.
+        Returns before the member runs. PeerLost if there is no place for it."""
 
     def dead(self) -> Death | None:
-        """A member that has ended, however; one that was killed rather than one that gave up. None if all are well."""
+        """A member that has ended, for whatever reason: a killed member before one that gave up. None if all are
+        alive."""
 
     @property
     def num_alive(self) -> int: ...
 
     def kill(self, member: Address) -> None:
-        """At once; one that never started or is dead already is no error."""
+        """Kills the member at once. No error if it never started or is dead already."""
 
     def wait(self, timeout_s: float) -> bool:
         """Whether every member has ended within ``timeout_s``."""

@@ -24,7 +24,7 @@ _TAIL_BYTES = 4096
 
 
 class Child:
-    """Leads a group of its own. ``close`` it: that kills what is left of the group."""
+    """A process that leads its own group. Call ``close``: it kills the rest of the group."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class Child:
         told: str | None = None,
         inherited: Sequence[int] = (),
     ):
-        """``variables``: of its environment, besides ours; ``told``: what it finds on its stdin, where no other process
-        and no file sees it; ``inherited``: descriptors that it has too."""
+        """``variables``: added to our environment. ``told``: given on stdin, where no other process and no file sees
+        it. ``inherited``: file descriptors to pass on."""
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         environment = {**start.environment(), **threads(), **(variables or {})}
@@ -100,11 +100,11 @@ class Child:
         return self._process.pid
 
     def poll(self) -> int | None:
-        """Its exit code, below 0 the signal that killed it; None while it lives."""
+        """The exit code, negative for a signal; None while the process lives."""
         return self._process.poll()
 
     def last_line(self) -> str:
-        """Of its log."""
+        """The last line of its log."""
         lines = self.tail(_TAIL_BYTES).strip().splitlines()
         return lines[-1][-MAX_LINE:] if lines else "its log is empty"
 
@@ -115,11 +115,11 @@ class Child:
             return log.read().decode(errors="replace")
 
     def interrupt(self) -> None:
-        """As Ctrl-C would."""
+        """Sends SIGINT, as Ctrl-C does."""
         self._signal(signal.SIGINT)
 
     def kill(self) -> None:
-        """At once, and its group; one that is dead already is no error."""
+        """Kills the process and its group at once. No error if it is dead already."""
         self._signal(signal.SIGKILL)
 
     def wait(self, timeout_s: float) -> bool:
@@ -142,9 +142,8 @@ class Child:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Puts off Ctrl-C, a polite kill and the end of a terminal: between a child's birth and our knowing of it, they
-    would leave it behind."""
-    if threading.current_thread() is not threading.main_thread():  # only that one hears of signals
+    """Defers SIGINT, SIGTERM and SIGHUP: between a child's start and our record of it, they would leave it behind."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
         yield
         return
     came: list[int] = []

@@ -42,7 +42,7 @@ class LocalHost:
             raise PeerLost(f"{member}: cannot be started: {error}") from None
 
     def dead(self) -> Death | None:
-        """A member whose process has ended; one that was killed rather than one that gave up."""
+        """A member whose process has ended: a killed member before one that gave up."""
         codes = {member: code for member, child in self._children.items() if (code := child.poll()) is not None}
         if not codes:
             return None
@@ -64,7 +64,7 @@ class LocalHost:
         return all(child.wait(max(0.0, deadline - time.monotonic())) for child in self._children.values())
 
     def collect(self) -> None:
-        """Logs lie in the run directory already."""
+        """Does nothing: logs are in the run directory already."""
         for child in self._children.values():
             child.kill()
 

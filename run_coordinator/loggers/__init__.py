@@ -1,8 +1,8 @@
 """Loggers: copy a run's metrics to TensorBoard, MLflow or Weights & Biases, all into the run directory.
 
-To add one: ``run_coordinator/loggers/<name>.py`` with a class that keeps the contract, and its line in ``LOGGERS``;
-``tests/run_coordinator/loggers/test_loggers.py`` holds every logger in the table to it. A logger is a looker-on: what
-it cannot do costs one warning and never the run.
+To add a logger: write ``run_coordinator/loggers/<name>.py`` with a class that keeps the contract, and add its line to
+``LOGGERS``. ``tests/run_coordinator/loggers/test_loggers.py`` tests every logger in the table. A logger only observes:
+its failures cost one warning, and never the run.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ Tell = Callable[[Record], None]
 
 
 class Logger(Protocol):
-    """Only the coordinator's thread calls it. Whatever it raises is a warning."""
+    """A logger. Only the coordinator's thread calls it. Any exception that it raises becomes a warning."""
 
     def __init__(self, run_dir: Path, settings: Mapping[str, Any]):
-        """``settings``: the config as ``{"section.key": value}``. ImportError if its package is not there."""
+        """``settings``: the config as ``{"section.key": value}``. ImportError if its package is not installed."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Numbers by name, after ``step`` epochs. Steps do not fall."""
 
     def close(self) -> None:
-        """All is on the disk, and nothing of the logger runs on."""
+        """Flushes everything to disk and ends all threads and processes of the logger."""
 
 
 def check(names: Iterable[str]) -> None:
-    """Raises: ConfigError for a logger that there is not, or whose package is not installed."""
+    """Raises: ConfigError for an unknown logger, or one whose package is not installed."""
     for name in names:
         if name not in LOGGERS:
             raise ConfigError(f"run.loggers: {name!r} is unknown, {one_of(name, LOGGERS)}")
@@ -60,7 +60,7 @@ def check(names: Iterable[str]) -> None:
 
 @contextmanager
 def opened(config: Config, run_dir: Path) -> Iterator[Tell]:
-    """What tells every logger of ``run.loggers`` a record of metrics.jsonl, while the block runs."""
+    """Yields a function that passes a record of metrics.jsonl to every logger of ``run.loggers``."""
     loggers: dict[str, Logger] = {}
     settings = config.flat()
 
@@ -90,15 +90,15 @@ def opened(config: Config, run_dir: Path) -> Iterator[Tell]:
 
 
 def replay(config: Config, run_dir: Path) -> None:
-    """Tells the loggers of a run that was coordinated elsewhere, from its metrics.jsonl."""
+    """Passes metrics.jsonl to the loggers of a run that was coordinated elsewhere."""
     with opened(config, run_dir) as tell:
         for record in run_files.records(run_dir):
             tell(record)
 
 
 def scalars(record: Record) -> dict[str, float] | None:
-    """The numbers of an epoch or an evaluation, by name: "loss", "usd", "usage/gb_s",
-    "val/acc"; None of other records."""
+    """The numbers of an epoch or an evaluation, by name: "loss", "usd", "usage/gb_s", "val/acc"; None for other
+    records."""
     if record["event"] == "epoch":
         named = {name: record[name] for name in ("loss", "epoch_s", "time_s", "ghost_bytes", "usd")}
         return {**named, **{f"usage/{name}": value for name, value in record["usage"].items()}}

@@ -78,7 +78,7 @@ class PastRun:
 
     @property
     def seconds(self) -> float | None:
-        """Of training."""
+        """Seconds of training."""
         if self.result is not None:
             return self.result["train_seconds"]
         times = [record["time_s"] for record in self.records if record["event"] == "epoch"]
@@ -86,7 +86,7 @@ class PastRun:
 
     @property
     def epoch_s(self) -> float | None:
-        """The median, without the first."""
+        """The median epoch time, without the first epoch."""
         if self.result is not None:
             return self.result["epoch_seconds_median"] or None
         times = [record["epoch_s"] for record in self.records if record["event"] == "epoch"]
@@ -106,7 +106,7 @@ class PastRun:
         return next((record.get("metric") for record in self.records if record["event"] == "start"), None)
 
     def score(self, split: Split) -> float | None:
-        """Of the weights that the run has kept; of one that has not ended, of its last evaluation."""
+        """The score of the weights that the run has kept; of an unfinished run, of its last evaluation."""
         if self.result is not None:
             found = self.result["scores"]
         else:
@@ -116,7 +116,7 @@ class PastRun:
 
     @property
     def runs(self) -> Sequence[PastRun]:
-        """Itself, so that a loop need not tell it from ``Trials``."""
+        """The run itself, so that a loop need not tell it from ``Trials``."""
         return (self,)
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ class PastRun:
         return f"PastRun({', '.join([str(self.dir), self.state, *scores])})"
 
     def cells(self, folder: Path) -> dict[str, str]:
-        """Its row in a table of the runs in ``folder``."""
+        """The run's row in a table of the runs in ``folder``."""
         return {
             "run": str(self.dir.relative_to(folder)),
             "date": date_of(self.started),
@@ -140,7 +140,7 @@ class PastRun:
         }
 
     def to_dict(self) -> Told:
-        """As ``siafu runs --json`` prints it."""
+        """The run as ``siafu runs --json`` prints it."""
         return {
             "dir": str(self.dir),
             "started": self.started,
@@ -160,7 +160,7 @@ class PastRun:
 
 @dataclass(frozen=True, repr=False)
 class Trials:
-    """Runs of one call: of ``--runs K``, ``siafu search`` or ``siafu value``."""
+    """Runs of one call of ``--runs K``, ``siafu search`` or ``siafu value``."""
 
     dir: Path
     what: str  # "seeds", "search", "value"
@@ -168,19 +168,19 @@ class Trials:
 
     @property
     def of_seeds(self) -> bool:
-        """Whether they differ by their seeds alone: then their mean says something."""
+        """Whether the runs differ by their seeds alone: then their mean is meaningful."""
         return self.what == "seeds"
 
     def spread(self, split: Split) -> Spread | None:
-        """Of the finished ones."""
+        """Mean and deviation of the finished runs' scores."""
         return spread([run.score(split) for run in self.runs if run.state == "finished"])
 
     def __repr__(self) -> str:
         return f"Trials({self.dir}, {self.what}, {len(self.runs)} runs)"
 
     def cells(self, folder: Path) -> dict[str, str]:
-        """As of a run. Times and costs are of all runs together; scores are means where the runs differ by their
-        seeds alone."""
+        """The row of all runs in a table. Times and costs are sums; scores are means if the runs differ by their seeds
+        alone."""
         finished = sum(run.state == "finished" for run in self.runs)
         seconds = [run.seconds for run in self.runs if run.seconds is not None]
         usd = [run.usd for run in self.runs if run.usd is not None]
@@ -203,7 +203,7 @@ class Trials:
         return plus_minus(found, 3) if found else "–"
 
     def to_dict(self) -> dict[str, object]:
-        """As ``siafu runs --json`` prints it."""
+        """The runs as ``siafu runs --json`` prints them."""
         return {"dir": str(self.dir), "what": self.what, "runs": [run.to_dict() for run in self.runs]}
 
 
@@ -233,7 +233,7 @@ class PastRuns(tuple[PastRun | Trials, ...]):
         return f"PastRuns({sum(len(one.runs) for one in self)} runs in {self.folder})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the table of ``siafu runs``, the newest first."""
+        """The table of ``siafu runs`` that a notebook shows, the newest first."""
         rows = [one.cells(self.folder) for one in reversed(self)]
         head = columns_of(rows)
         return tables.as_html(repr(self), head, [[row[name] for name in head] for row in rows])
@@ -268,7 +268,7 @@ def read(path: Path) -> PastRun | Trials:
 
 
 def run_dirs(folder: Path) -> list[Path]:
-    """Of all runs in a folder, those of trials too; of a run's own directory, that. Raises: ConfigError."""
+    """Directories of all runs in a folder, including trials; of a run's own directory, itself. Raises: ConfigError."""
     if _is_run(folder):
         return [folder]
     found: list[Path] = []
@@ -285,7 +285,7 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    """Not of somebody else's run: its directory is its owner's alone."""
+    """Whether the folder is a run that we may read: a run's directory is its owner's alone."""
     return os.path.isfile(path / CONFIG)
 
 
@@ -306,7 +306,7 @@ def _run(path: Path) -> PastRun:
 
 
 def of(path: Path, records: Sequence[Record]) -> PastRun:
-    """``records``: what its metrics.jsonl has. Raises: ConfigError."""
+    """The run in a directory. ``records``: the records of its metrics.jsonl. Raises: ConfigError."""
     config, manifest, result = baseline.load(path / CONFIG), run_files.manifest(path), run_files.result(path)
     graph = manifest["graph"]["name"] if "graph" in manifest else config.data.source
     found = PastRun(path, config, str(manifest.get("started", "")), graph, _state(path, result), records, result)
@@ -327,7 +327,7 @@ def _started(one: PastRun | Trials) -> str:
 
 
 def columns_of(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Where runs ran is shown only if one ran elsewhere."""
+    """The table's columns; "where" only if a run was not local."""
     is_local = all(row["where"] in ("local", "") for row in rows)
     return [name for name in COLUMNS if not (name == "where" and is_local)]
 

@@ -1,10 +1,10 @@
 """``siafu clean``: lists caches that siafu can make again, and old runs; ``--yes`` removes them.
 
 1. The cache (``siafu.config.cache_folder``) holds prepared graphs, environments with peers' packages, wheels and the
-   like. Whatever is in it is made again when it is needed. What a run that goes on reads stays, wherever the run
-   is, and so does what ``siafu plan --calibrate`` has measured, and what ``siafu deploy`` has noted.
-2. Runs go only where ``--runs AGE`` names an age, and never one that goes on. Folders of many runs go as a whole, by
-   the age of the newest.
+   like, which are made again when needed. Three things stay: files that an active run reads, wherever the run is;
+   measurements of ``siafu plan --calibrate``; and notes of ``siafu deploy``.
+2. Runs are removed only if ``--runs AGE`` gives an age, and active runs never. A folder of several runs is removed as a
+   whole, by the age of its newest.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def entries(folder: Path, older_s: float, runs_older_s: float | None) -> list[Entry]:
-    """All that would go. A run that cannot be read stays: nobody knows how it stands."""
+    """Everything that ``--yes`` removes. A run that cannot be read stays: its state is unknown."""
     found = [one for one in _in_cache() if one.age_s >= older_s and not is_read(one.path)]
     if runs_older_s is None:
         return found
@@ -99,7 +99,7 @@ def entries(folder: Path, older_s: float, runs_older_s: float | None) -> list[En
 
 
 def remove(path: Path) -> None:
-    """Of a folder the rest is gone at once, as far as others see: it is renamed first. Raises: OSError."""
+    """Removes a file or folder. Renames it first, so that others never see half a folder. Raises: OSError."""
     going = path.with_name(f".{path.name.lstrip('.')}.removed.{os.getpid()}")
     path.rename(going)
     if going.is_dir() and not going.is_symlink():
@@ -147,15 +147,15 @@ def _in_cache() -> Iterator[Entry]:
 
 
 def _used(path: Path) -> float:
-    """When a file in it was last read or written, as far as the file system tells. That of the folder itself is when
-    somebody listed it, as we do."""
+    """The last time that a file in it was read or written, by the file system. The folder's own times are not used:
+    listing it, as we do, changes them."""
     files = [one for one in path.iterdir() if one.is_file()] if path.is_dir() and not path.is_symlink() else []
     seen = [one.lstat() for one in files]
     return max((max(one.st_atime, one.st_mtime) for one in seen), default=path.lstat().st_mtime)
 
 
 def _size(path: Path) -> int:
-    """On the disk, of files; of one that has several names once."""
+    """Bytes of the files on the disk; a file with several names counts once."""
     if not path.is_dir() or path.is_symlink():
         return path.lstat().st_size
     seen = {}

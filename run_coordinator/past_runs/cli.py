@@ -87,8 +87,8 @@ def show(found: Sequence[PastRun | Trials], deployed: Sequence[DeployedRun], fol
 
 
 def status_of(path: Path, *, as_json: bool) -> None:
-    """Prints the row of one run directory, and what a running run does, for ``siafu status RUN``. Raises: ConfigError
-    if it is no run directory."""
+    """Prints the row of one run directory, and the phase of a running run, for ``siafu status RUN``. Raises:
+    ConfigError if it is no run directory."""
     found = read(path)
     running = {run.dir: live_status.read(run.dir) for run in found.runs if run.state == "running"}
     if as_json:
@@ -100,12 +100,13 @@ def status_of(path: Path, *, as_json: bool) -> None:
 
 
 def most_of(width: int) -> int:
-    """What names of runs take of a terminal; longer ones are folded, or one would push out every other column."""
+    """The widest column of run names on a terminal; longer names are folded, or they would push out every other
+    column."""
     return max(24, width // 2)
 
 
 def fitting(rows: Sequence[Mapping[str, str]], first: Sequence[str], width: int, gap: int = 2) -> list[str]:
-    """As many columns as are no wider together, the first ones first; at least one."""
+    """The first columns of ``first`` that fit in ``width``; at least one."""
     chosen: list[str] = []
     widest = most_of(width)
     for name in first:

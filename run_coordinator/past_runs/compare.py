@@ -30,7 +30,7 @@ examples:
   siafu compare runs/20261126-101500-cora-gcn-pipe runs/20261126-101700-cora-gat-pipe
   siafu compare runs/cora-gcn-seeds-* --json
 """
-#: Where a run is, not what it is.
+#: Settings of a run's place, not of the run itself.
 PLACES = ("run.dir", "data.cache_dir")
 #: Of a curve, in characters; and of a column, however narrow the terminal is.
 WIDTH, LEAST_WIDTH = 20, 8
@@ -41,7 +41,7 @@ class Column:
     """One run, or runs that differ by their seeds alone."""
 
     name: str
-    runs: Sequence[PastRun]  # at least one; of seeds those that have finished, if any has
+    runs: Sequence[PastRun]  # at least one; of several seeds the finished runs, if there are any
     num_left_out: int = 0
 
     @property
@@ -78,8 +78,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def columns_of(folders: Sequence[Path]) -> list[Column]:
-    """A search's points differ by more than seeds: each is a column. Raises: ConfigError for what is no run, or where
-    none has begun."""
+    """One column for each run, for runs that differ by seeds alone, and for each point of a search. Raises: ConfigError
+    for a folder without a run, or where none has begun."""
     columns = []
     for folder in folders:
         found = read(folder)
@@ -96,8 +96,8 @@ def columns_of(folders: Sequence[Path]) -> list[Column]:
 
 
 def differing(columns: Sequence[Column]) -> dict[str, list[Any]]:
-    """``{"section.key": [value of each column]}`` of the settings that are not all equal; None where one has none.
-    Beside a run of siafu, the settings of a baseline that are at their defaults are left out: they tell nothing."""
+    """``{"section.key": [value of each column]}`` of the settings that are not all equal; None for a column without the
+    setting. Beside a run of siafu, a baseline's settings at their defaults are left out: they say nothing."""
     settings = [column.settings for column in columns]
     keys = dict.fromkeys(key for found in settings for key in found)
     table = {key: [found.get(key) for found in settings] for key in keys}
@@ -112,7 +112,7 @@ def differing(columns: Sequence[Column]) -> dict[str, list[Any]]:
 
 
 def notes(columns: Sequence[Column]) -> list[str]:
-    """What the scores alone do not say."""
+    """Remarks that the scores need: data or metrics that differ, unfinished runs."""
     first, said = columns[0], []
     for column in columns[1:]:
         ours, theirs = (run_files.manifest(one.first.dir).get("data", {}) for one in (first, column))
@@ -169,7 +169,7 @@ def show(columns: Sequence[Column], console: Console) -> None:
 
 
 def rows(columns: Sequence[Column], width: int = WIDTH) -> dict[str, list[str]]:
-    """Name -> a cell of each column, its curves so wide; what none has is left out."""
+    """Name -> a cell of each column; rows without any value are left out. ``width``: characters of a curve."""
     graphs = _unless_equal([column.first.graph for column in columns])
     settings = {key: values for key, values in differing(columns).items() if not (graphs and key == "data.source")}
     title = next((TITLES[metric] for column in columns if (metric := column.first.metric)), "score")
@@ -193,7 +193,7 @@ def rows(columns: Sequence[Column], width: int = WIDTH) -> dict[str, list[str]]:
 
 
 def _unless_equal(cells: list[str], usual: str | None = None) -> list[str]:
-    """Nothing where all are equal, or, with ``usual``, where all are that."""
+    """The cells; [] if all are equal, or, with ``usual``, if all have this value."""
     is_plain = len(set(cells)) == 1 if usual is None else set(cells) == {usual}
     return [] if is_plain else cells
 
@@ -225,7 +225,7 @@ def _losses(run: PastRun) -> list[float]:
 
 
 def _curves(curves: Sequence[Sequence[float]], width: int) -> list[str]:
-    """On one scale: the lowest and the highest value of all."""
+    """Sparklines on one scale, from the lowest to the highest value of all."""
     finite = [value for curve in curves for value in curve if math.isfinite(value)]
     if not finite:
         return []

@@ -1,7 +1,7 @@
 """Deployments made from this machine, and their runs, for ``siafu runs``.
 
-``siafu deploy`` leaves a note of each in the cache folder, ``siafu destroy`` removes it; it is void once the deployment
-has removed itself. Without a note nobody is asked: a listing of local runs needs no network.
+``siafu deploy`` leaves a note of each deployment in the cache folder, and ``siafu destroy`` removes it. A note expires
+when the deployment has removed itself. Without notes no request is made: a listing of local runs needs no network.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class DeployedRun:
         return str(self.told["graph"])
 
     def cells(self, folder: Path) -> dict[str, str]:
-        """Its row in a table of the runs in ``folder``: its state is the deployment's, the rest the directory's."""
+        """The run's row in a table of the runs in ``folder``: its state is the deployment's, the rest the
+        directory's."""
         local = self.local
         known = local.cells(folder) if local else dict.fromkeys(("model", "validation", "test", "time"), "–")
         is_running = self.told["state"] == "running"
@@ -67,12 +68,12 @@ class DeployedRun:
         }
 
     def to_dict(self) -> dict[str, object]:
-        """As ``siafu runs --json`` prints it."""
+        """The run as ``siafu runs --json`` prints it."""
         return {"deployment": self.deployment, **self.told}
 
 
 def note(deployment: Deployment) -> None:
-    """Remembers it. Raises: OSError, ConfigError without a cache folder."""
+    """Remembers the deployment. Raises: OSError, ConfigError without a cache folder."""
     file = _file(deployment.name, deployment.region)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(asdict(deployment)) + "\n")
@@ -83,7 +84,7 @@ def forget(name: str, region: str) -> None:
 
 
 def known(now: datetime) -> list[Deployment]:
-    """Those that have not removed themselves yet. A note that cannot be read is none."""
+    """Remembered deployments that have not removed themselves yet. Unreadable notes are skipped."""
     found = []
     for file in sorted(cache_folder().glob(f"{NOTED}*.json")):
         try:
@@ -97,7 +98,7 @@ def known(now: datetime) -> list[Deployment]:
 
 
 def listed(now: datetime | None = None) -> tuple[list[DeployedRun], list[str]]:
-    """Runs of the known deployments, the newest last, and a line for each deployment that could not be asked."""
+    """Runs of the known deployments, the newest last, and a line for each deployment that cannot be reached."""
     found: list[DeployedRun] = []
     left_out = []
     for deployment in known(now or datetime.now(timezone.utc)):
@@ -111,7 +112,7 @@ def listed(now: datetime | None = None) -> tuple[list[DeployedRun], list[str]]:
 
 
 def not_fetched(deployed: Sequence[DeployedRun], here: Iterable[PastRun]) -> list[DeployedRun]:
-    """Those that have not come to their end here, each with its directory if it has one."""
+    """Deployed runs whose result is not in this folder, each with its directory here if it has one."""
     local = {_name_there(run): run for run in here if run.config.run.on == "aws"}
     fetched = {name for name, run in local.items() if run.result is not None}
     return [replace(one, local=local.get(one.run)) for one in deployed if one.run not in fetched]
@@ -125,7 +126,7 @@ def _name_there(run: PastRun) -> str:
 
 
 def _ask(deployment: Deployment) -> list[dict[str, Any]]:
-    """By name: boto3 is for those who have an account."""
+    """Asks a deployment for its runs. Imports by name: only users of AWS have boto3."""
     try:
         module = importlib.import_module("infra.machines.runs")
     except ModuleNotFoundError as error:

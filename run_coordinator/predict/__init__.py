@@ -1,8 +1,8 @@
 """``siafu.predict``: applies a run's model to every vertex of a graph.
 
-The graph is cut, and evaluated layer by layer, by the servers of a run that trains for no epoch: the parameter servers
-begin with the saved weights, and every graph server writes down the rows of one slot as they come (``run.write``). So
-the scores are those of the run's own evaluation, to the last bit where the partitions are the same.
+The servers of a run that trains for no epoch cut the graph and evaluate it layer by layer. The parameter servers begin
+with the saved weights, and every graph server writes the rows of one slot to files as they are computed
+(``run.write``). So the scores equal those of the run's own evaluation, to the last bit if the partitions are the same.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def evaluated(
     settings: Mapping[str, Any] | None,
     on_status: Callable[[Status], None],
 ) -> Iterator[tuple[Sheet, Iterator[Block], dict[str, Any]]]:
-    """What is predicted, block by block while the ``with`` block runs, and the result for ``--json``."""
+    """Yields the sheet, the predictions block by block, and the result for ``--json``. Blocks are readable within the
+    ``with`` block."""
     run_dir = Path(run)
     in_memory = None if isinstance(graph, str | os.PathLike) else graph_of(graph)
     named = os.fspath(graph) if in_memory is None else f"{in_memory.name} (in memory)"
@@ -112,8 +113,8 @@ def evaluated(
 
 
 def _work_dir(run_dir: Path) -> Path:
-    """Beside the run's own files: parts of predictions may be as large as the graph. In the system's temporary folder
-    where one may not write there, as in a colleague's run."""
+    """A folder beside the run's own files: parts of predictions may be as large as the graph. The system's temporary
+    folder if the run's is not writable, as in a colleague's run."""
     for folder in (run_dir, Path(tempfile.gettempdir())):
         try:
             return Path(tempfile.mkdtemp(prefix="predict-", dir=folder)).resolve()
@@ -123,7 +124,7 @@ def _work_dir(run_dir: Path) -> Path:
 
 
 def _blocks(plan: Plan, rows: JoinedRows, shards: ShardSet, renumbered: ShardSet) -> Iterator[Block]:
-    """``renumbered``: the shards with the run's numbers of classes."""
+    """Yields the predictions block by block. ``renumbered``: the shards, with classes numbered as in the run."""
     ids, true, split = source_ids.load(shards.path), _true(plan, renumbered), _split(plan, shards)
     flat = shards.manifest.target == "classes"
     num_rows = max(1, BLOCK_VALUES // rows.width)
@@ -138,7 +139,7 @@ def _blocks(plan: Plan, rows: JoinedRows, shards: ShardSet, renumbered: ShardSet
 
 
 def _true(plan: Plan, shards: ShardSet) -> JoinedRows | None:
-    """Labels [N, C] as the run means them; None if no vertex has one, or they are of another kind."""
+    """Labels [N, C] by the run's numbers; None if no vertex has a label, or labels are of another kind."""
     if shards.manifest.target != plan.spec.target:
         return None
 

@@ -30,7 +30,7 @@ COLUMN: dict[Kind, str] = {"probabilities": "p", "labels": "p", "logits": "logit
 
 @dataclass(frozen=True)
 class Sheet:
-    """What every block holds."""
+    """The properties that all blocks of a prediction share."""
 
     kind: Kind
     num_classes: int
@@ -62,7 +62,8 @@ class Block:
 
     @classmethod
     def of(cls, kind: Kind, ids: Any, rows: Array, true: Array | None = None, split: Array | None = None) -> Block:
-        """``rows``: as the model gives them. A class is decided as in an evaluation: before probabilities round."""
+        """A block of ``rows``, the model's output. Classes are decided as in an evaluation: before probabilities are
+        rounded."""
         if kind in ("numbers", "embedding"):
             return cls(ids, rows, np.empty(0, np.int64), true, split)
         if kind == "labels":
@@ -73,7 +74,7 @@ class Block:
 
 
 def softmax(logits: Array) -> Array:
-    """Of each row."""
+    """The softmax of each row."""
     shifted = functions.exp(logits - logits.max(1, keepdims=True))
     total: Array = shifted / shifted.sum(1, keepdims=True)
     return total
@@ -163,8 +164,8 @@ WRITERS: dict[str, type[Writer]] = {".parquet": ParquetFile, ".csv": CsvFile, ".
 
 
 def leading(sheet: Sheet, block: Block) -> dict[str, list[Any]]:
-    """The columns id, class, true and split, those that there are, a word or number for each vertex; a list of them
-    where a vertex may have several, None where nothing is known."""
+    """The columns id, class, true and split, where they exist: a word or number for each vertex. A list of them if a
+    vertex may have several; None if nothing is known."""
     found: dict[str, list[Any]] = {
         "id": block.ids.tolist() if isinstance(block.ids, np.ndarray) else block.ids.to_pylist()
     }
@@ -196,7 +197,8 @@ def _true(sheet: Sheet, labels: Array) -> list[Any]:
 
 
 def in_arrow(sheet: Sheet, block: Block) -> dict[str, Any]:
-    """The same as Arrow arrays, whose types are those of all blocks: one without any class does not tell."""
+    """The ``leading`` columns as Arrow arrays. Types are the same for all blocks: a block without any class does not
+    show the type."""
     pa = arrow()
     said = leading(sheet, block)
     word = pa.string() if sheet.names else pa.int64()
@@ -210,7 +212,7 @@ def in_arrow(sheet: Sheet, block: Block) -> dict[str, Any]:
 
 
 def check(out: str | Path) -> None:
-    """Raises: ConfigError if ``out`` can be told beforehand to be no file that predictions are written to."""
+    """Raises: ConfigError if predictions cannot be written to ``out``, as far as that is known before."""
     path = Path(out)
     if path.suffix not in WRITERS:
         raise ConfigError(f"out = {out}: must end with one of {', '.join(WRITERS)}")
@@ -221,7 +223,7 @@ def check(out: str | Path) -> None:
 
 @contextlib.contextmanager
 def opened(out: str | Path) -> Iterator[Callable[[Sheet, Block], None]]:
-    """What writes blocks to ``out``: beside it, and under its name once all is there."""
+    """Yields a function that writes blocks to a draft beside ``out``, renamed to ``out`` at the end."""
     path = Path(out)
     try:
         with draft_of(path) as draft, contextlib.closing(WRITERS[path.suffix](draft)) as writer:

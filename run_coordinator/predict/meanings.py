@@ -1,6 +1,6 @@
 """Matches a graph's classes and relations with those of a run, by their names and not by their numbers.
 
-What has no name is called by its number, so that graphs without names fit as they always did.
+Classes and relations without names are matched by number, so graphs without names need nothing new.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Names = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Meanings:
-    """Names of all that a run's model tells apart, in the order of its numbers."""
+    """Names of all classes and relations that a run's model distinguishes, in the order of its numbers."""
 
     run_dir: Path
     classes: tuple[str, ...]
@@ -35,8 +35,8 @@ class Meanings:
         return cls(run_dir, classes, _called(names.get("edge_types", ()), spec.num_edge_types))
 
     def of_classes(self, shards: ShardSet, source: str) -> Numbers | None:
-        """What the classes of a graph become; None: they stay. Raises: ConfigError for
-        one that is judged and unknown."""
+        """New numbers for a graph's classes; None: they stay. Raises: ConfigError for a judged class that the run does
+        not have."""
         theirs = _called(shards.names().get("classes", ()), shards.manifest.num_classes)
         if theirs == self.classes[: len(theirs)]:
             return None
@@ -46,7 +46,7 @@ class Meanings:
         return None if stay else found
 
     def of_relations(self, shards: ShardSet, source: str) -> Numbers | None:
-        """As ``of_classes``, of types of edges; the graph gets all that the run has."""
+        """New numbers for a graph's edge types, as ``of_classes``; the graph gets all types of the run."""
         manifest, named = shards.manifest, shards.names().get("edge_types", ())
         if manifest.edge_types != "relations" and (len(named) != 1 or len(self.relations) == 1):
             if len(self.relations) > 1:
@@ -62,7 +62,7 @@ class Meanings:
         return self._numbers(theirs, self.relations, occurs, f"{source}: edge type", "s")
 
     def _numbers(self, theirs: Sequence[str], ours: Sequence[str], occurs: Array, what: str, plural: str) -> Numbers:
-        """Raises: ConfigError for what occurs (bool [k]) and is none of ours."""
+        """Maps their numbers to ours. Raises: ConfigError for a name that occurs (bool [k]) and is not among ours."""
         number = {name: i for i, name in enumerate(ours)}
         place = np.array([number.get(name, -1) for name in theirs], np.int64)
         if unknown := [theirs[i] for i in np.flatnonzero(occurs & (place < 0)).tolist()]:
@@ -76,7 +76,7 @@ def _called(names: Sequence[str], count: int) -> tuple[str, ...]:
 
 
 def _judged(shards: ShardSet) -> Array:
-    """Which classes are those of a vertex in some split, bool [C]: other labels are not looked at."""
+    """Whether each class is the label of a vertex in some split, bool [C]: no other labels are used."""
     found = np.zeros(shards.manifest.num_classes, bool)
     for p in range(shards.manifest.num_partitions):
         shard = shards.partition(p)

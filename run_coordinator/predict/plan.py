@@ -67,11 +67,11 @@ class Plan:
     numbers: tuple[Numbers | None, Numbers | None] = (None, None)  # the run's, of the graph's classes and relations
 
     def of_shards(self, shards: ShardSet) -> Plan:
-        """Of a graph in memory, which has no name that servers could read: of its shards."""
+        """The plan for a graph in memory, named by its shards: servers cannot read a graph in memory."""
         return replace(self, config=self.config.replace({"data.source": str(shards.path)}))
 
     def fitted(self, shards: ShardSet) -> Plan:
-        """With what the prepared graph has fixed. ConfigError if the model does not fit it."""
+        """The plan with the values that the prepared graph fixes. ConfigError if the model does not fit."""
         manifest, source = shards.manifest, self.config.data.source
         if differ := differences(self.data or {}, manifest.fingerprint):
             raise ConfigError(
@@ -105,13 +105,13 @@ class Plan:
         )
 
     def _names(self, shards: ShardSet) -> Names:
-        """Of the run's graph. A run of before this was written down has those of its source."""
+        """Names of the run's graph. A run without a file of names has those of its source."""
         own = self.config.data.source == load(self.run_dir / CONFIG).data.source
         return read_names(self.run_dir) or (shards.names() if own else {})
 
 
 def check_run(run_dir: Path) -> None:
-    """Raises: ConfigError for a folder without a run in it, or with one that has saved nothing yet."""
+    """Raises: ConfigError for a folder without a run, or with a run that has saved nothing yet."""
     model_file.check_name(run_dir)
     if not (run_dir / CONFIG).is_file():
         raise ConfigError(f"{run_dir}: not a finished run: it has no {CONFIG}")
@@ -121,7 +121,7 @@ def check_run(run_dir: Path) -> None:
 
 
 def _checkpoint(run_dir: Path) -> Path | None:
-    """The newest."""
+    """The newest checkpoint."""
     folder = run_dir / "checkpoints"
     entries = folder.iterdir() if folder.is_dir() else ()
     found = [entry for entry in entries if FOLDER_NAME.fullmatch(entry.name)]
@@ -129,8 +129,8 @@ def _checkpoint(run_dir: Path) -> Path | None:
 
 
 def model_of(run_dir: Path) -> Path:
-    """The file with a run's best weights; of one that was interrupted, the best in its newest checkpoint, which are
-    written beside it. DatasetError for a checkpoint that is damaged."""
+    """The file with a run's best weights. For an interrupted run, writes the best weights of its newest checkpoint
+    beside it first. DatasetError for a damaged checkpoint."""
     check_run(run_dir)
     if (saved := run_dir / MODEL).is_file() or (newest := _checkpoint(run_dir)) is None:
         return saved
@@ -188,11 +188,8 @@ def plan_of(
 
 
 def _of_servers(run_dir: Path) -> Config:
-    """The run's config; of a baseline's run that of graph servers with its model and graph,
-    which multiply on their own cores.
-
-    Raises: ConfigError for a model that only baselines have.
-    """
+    """The run's config; for a baseline's run, a config of graph servers with its model and graph, on their own cores.
+    Raises: ConfigError for a model that only baselines have."""
     begun = load(run_dir / CONFIG)
     if not isinstance(begun, BaselineConfig):
         return as_asked(begun, run_dir)
@@ -209,8 +206,7 @@ def _of_servers(run_dir: Path) -> Config:
 
 
 def _another(graph: str, config: Config, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of data for another graph: those of the run, but for what shards that
-    are prepared already have fixed."""
+    """Changes to the run's data settings for another graph; prepared shards fix some of them."""
     changes: dict[str, Any] = {"data.source": graph, "data.split": 0, "data.inductive": False}
     if is_prepared(graph):
         made = ShardSet.open(graph).manifest
@@ -237,8 +233,8 @@ def _check(spec: ModelSpec, manifest: Manifest, source: str) -> None:
 
 
 def _warn_of_edges(run_dir: Path, manifest: Manifest, source: str) -> None:
-    """Warns where edges have weights or types, and those of the run's graph have none, or the other way round: vertices
-    gather other sums then, and no shape tells."""
+    """Warns if edges have weights or types and those of the run's graph have none, or the reverse: sums over neighbours
+    differ then, and no shape shows it."""
     ours: Mapping[str, Any] = run_files.manifest(run_dir).get("graph", {})  # older runs do not say
     has = {"weight": manifest.weighted, "type": manifest.edge_types == "relations"}
     for what in has:
@@ -256,7 +252,8 @@ def _judged(manifest: Manifest) -> bool:
 
 
 def _check_prepared(config: Config, manifest: Manifest) -> None:
-    """Shards that were prepared otherwise than the run's: features that look the same mean something else."""
+    """Raises ConfigError for shards that were prepared differently from the run's: features that look alike mean
+    something else."""
     asked = {"feature_norm": config.data.feature_norm} | (
         {"directed": config.data.directed} if config.data.task != "link" else {}
     )
@@ -268,7 +265,8 @@ def _check_prepared(config: Config, manifest: Manifest) -> None:
 
 
 def _check_standard(run_dir: str, shards: ShardSet, source: str) -> None:
-    """Shards that were standardised otherwise: equal values mean something else."""
+    """Raises ConfigError for shards that were standardised differently from the run's: equal values mean something
+    else."""
     ours, theirs = Standard.load(Path(run_dir)), Standard.load(shards.path)
     if ours is not None and (theirs is None or not theirs.equals(ours)):
         raise ConfigError(
@@ -278,7 +276,7 @@ def _check_standard(run_dir: str, shards: ShardSet, source: str) -> None:
 
 
 def _slot(spec: ModelSpec, layer: int | None) -> str:
-    """The slot of the evaluation that is asked for. ConfigError if the model has no such layer."""
+    """The slot of the evaluation to write. ConfigError if the model has no such layer."""
     model = models.build(spec)
     steps = model.program(Lane.EVAL).steps
     last = next((str(step.gathers) for step in steps if step.operator == "pairs" and step.gathers), steps[-1].writes[0])
@@ -294,6 +292,6 @@ def _slot(spec: ModelSpec, layer: int | None) -> str:
 
 
 def _written(spec: ModelSpec, slot: str) -> bool:
-    """Whether an evaluation writes it, if it is asked to."""
+    """Whether an evaluation can write the slot."""
     program = models.build(replace(spec, write=slot)).program(Lane.EVAL)
     return any(slot in step.writes for step in program.steps)

@@ -33,7 +33,7 @@ class Predictions:
 
     @classmethod
     def of(cls, sheet: Sheet, blocks: Sequence[Block], result: Mapping[str, Any]) -> Predictions:
-        """All blocks in one."""
+        """All blocks in one object."""
 
         def joined(key: str) -> Array | None:
             parts = [getattr(block, key) for block in blocks]
@@ -76,7 +76,7 @@ class Predictions:
         return f"Predictions({', '.join(said)})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the first rows."""
+        """The first rows, as a notebook shows them."""
         block = self._block(slice(SHOWN_ROWS))
         head = leading(self._sheet, block)
         names = self._sheet.columns(self.values.shape[1])

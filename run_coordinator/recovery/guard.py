@@ -1,9 +1,9 @@
 """``siafu train --guard``: a process that only watches the launcher, and continues the run if the launcher dies or
 hangs.
 
-The launcher says through a pipe which directory its run has, and with every heartbeat that it lives. One that a signal
-has ended, or that was silent for ``servers.silence_s``, is killed, its servers with it, and ``siafu resume`` takes its
-place. One that ends by itself is right to, whatever its exit code.
+The launcher reports its run's directory through a pipe, and sends a heartbeat. If a signal ends it, or if it is silent
+for ``servers.silence_s``, it is killed together with its servers, and ``siafu resume`` takes its place. A launcher that
+ends by itself is not restarted, whatever its exit code.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _RUN, _BEAT, _OVER = "run", ".", "over"
 
 
 def tell_run(run_dir: str, silence_s: float) -> None:
-    """The launcher's first word: where its run is, and for how long it may be silent from now on."""
+    """Tells the guard the run's directory, and how long the launcher may be silent from now on."""
     _write(f"{_RUN} {silence_s:g} {json.dumps(run_dir)}\n")  # one line of ASCII, whatever the name holds
 
 
 def beat() -> None:
-    """The launcher lives."""
+    """Tells the guard that the launcher lives."""
     _write(f"{_BEAT}\n")
 
 
 def over() -> None:
-    """The launcher's last word: it has trained, and may be silent while it saves, bills and says goodbye."""
+    """Tells the guard that training has ended: the launcher may be silent while it saves, bills and stops members."""
     _write(f"{_OVER}\n")
 
 
@@ -48,7 +48,7 @@ def _write(line: str) -> None:
 
 @dataclass
 class _Launcher:
-    """What it has said."""
+    """The guarded launcher, and what it has reported."""
 
     process: subprocess.Popen[bytes]
     pipe: int
@@ -56,7 +56,8 @@ class _Launcher:
     silence_s: float | None = None
 
     def watch(self) -> str:
-        """Until its end: "" if it ended by itself, else what became of it. One that hangs is killed."""
+        """Watches until the launcher ends: "" if it ended by itself, else how it was lost. Kills a launcher that
+        hangs."""
         rest = b""
         while True:
             ready, _, _ = select.select([self.pipe], [], [], self.silence_s)
@@ -81,8 +82,8 @@ class _Launcher:
 
 
 def run(argv: Sequence[str], restarts: int) -> int:
-    """Runs ``siafu ARGV`` under guard; the exit code of the launcher that came to an
-    end. ``restarts``: at most, in all."""
+    """Runs ``siafu ARGV`` under guard; returns the exit code of the launcher that ended by itself. ``restarts``: the
+    most restarts in all."""
     command, told = start.command("siafu", *argv), [flag for flag in ("--json", "--quiet") if flag in argv]
     said = (word.removeprefix("--set=") for word in argv)
     # for ``run_coordinator.run_config.check_code``
@@ -101,7 +102,8 @@ def run(argv: Sequence[str], restarts: int) -> int:
 
 @contextlib.contextmanager
 def _launched(command: Sequence[str]) -> Iterator[_Launcher]:
-    """A polite kill of ours goes on to it; a terminal's Ctrl-C it hears itself."""
+    """Starts the launcher. Passes SIGTERM on to it, and ignores SIGINT: a terminal's Ctrl-C reaches the launcher
+    itself."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)  # a launcher never waits for its guard
     environment = {**start.environment(), VARIABLE: str(writer)}

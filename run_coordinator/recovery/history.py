@@ -9,11 +9,8 @@ from siafu.run_files import read_record, whole_lines, write_whole
 
 
 def rewind(path: Path, version: int, judged: int) -> None:
-    """Keeps epochs before ``version`` and evaluations up to ``judged``, and all that is neither; the rest of a last
-    line that was being written when the run ended goes.
-
-    Whole or not at all. Raises: DatasetError if it cannot be written; ConfigError for a line that is no record.
-    """
+    """Keeps epochs before ``version``, evaluations up to ``judged``, and all other records. Drops a last line that was
+    cut off. Atomic. Raises: DatasetError if it cannot be written; ConfigError for a line that is no record."""
     lines = enumerate(whole_lines(path) if path.exists() else [], 1)
     kept = [line for number, line in lines if _stays(line, f"{path}: line {number}", version, judged)]
     try:

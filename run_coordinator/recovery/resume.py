@@ -92,7 +92,7 @@ def resume(
 
 
 def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]) -> Config:
-    """The run's config with what was asked for anew. ConfigError for what cannot change, or a run on AWS."""
+    """The run's config with the new settings. ConfigError for a setting that cannot change, or a run on AWS."""
     if not (run_dir / CONFIG).is_file():
         raise ConfigError(f"{run_dir}: not a run directory: it has no {CONFIG}")
     known = as_asked(configs.load(run_dir / CONFIG), run_dir)
@@ -110,7 +110,7 @@ def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]
 
 
 def _state(run_dir: Path, config: Config, shards: ShardSet, model: Model) -> TrainingState | None:
-    """The newest checkpoint. ConfigError if the run is finished, or has more epochs already than are asked for."""
+    """The newest checkpoint. ConfigError if the run is finished, or already has more epochs than asked for."""
     before = configs.load(run_dir / CONFIG).train
     stopped, epochs = _ended(run_dir)
     if stopped and not _goes_on(stopped, epochs, before, config.train):
@@ -141,7 +141,7 @@ def _state(run_dir: Path, config: Config, shards: ShardSet, model: Model) -> Tra
 
 
 def _goes_on(stopped: str, epochs: int, before: Train, now: Train) -> bool:
-    """Whether a run that ended for this reason, after so many epochs, has something to do by its new settings."""
+    """Whether a run that ended for this reason, after that many epochs, can continue with its new settings."""
     if stopped == "target":
         return not 0 < now.target_acc <= before.target_acc
     if stopped == "patience":
@@ -150,7 +150,7 @@ def _goes_on(stopped: str, epochs: int, before: Train, now: Train) -> bool:
 
 
 def _ended(run_dir: Path) -> tuple[str, int]:
-    """Why the run ended, and after how many epochs; "" if it did not come to an end."""
+    """The reason why the run ended and its number of epochs; "" for an unfinished run."""
     try:
         found = run_files.result(run_dir)
     except ConfigError:  # it was cut short

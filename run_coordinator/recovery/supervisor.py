@@ -1,12 +1,12 @@
 """Decides whether a failed run starts again. Pure.
 
-1. What can pass is tried again: a member that died, hung or fell silent, a link that lost a message (``PeerLost``).
-   What would come again is not: a wrong setting, broken data, an error of the model's numbers.
-2. A run starts again from a failure, and from one while it does so, but at most ``run.restarts`` times in a row without
-   a new version of the weights in between: what always comes back is no accident.
-3. An exception that is none of ours may be an accident (no memory, a full disk), but the same type, text and place
-   twice at one version is none: the run ends with it (``UnknownError``).
-4. A run whose roles never met has nothing to lose: it ends with the reason at once.
+1. Transient failures are retried: a member that died, hung or fell silent, a link that lost a message (``PeerLost``).
+   Failures that would repeat are not: a wrong setting, broken data, numerical errors of the model.
+2. A run restarts after a failure, also after a failure during a restart. But it restarts at most ``run.restarts`` times
+   in a row without a new version of the weights in between: such a failure is not transient.
+3. An exception that is not ours may be transient (no memory, a full disk). But the same type, text and place twice at
+   one version is not: the run ends with it (``UnknownError``).
+4. A run whose roles never met has nothing to lose: it ends at once, with the reason.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Supervisor:
         self._repeated = False
 
     def again(self, error: GnnError, version: int, *, joined: bool) -> bool:
-        """Whether to go on from ``version`` after this error. ``joined``: all roles had
-        met, in this attempt or before."""
+        """Whether to restart from ``version`` after this error. ``joined``: whether all roles had joined, in this
+        attempt or before."""
         if not isinstance(error, PeerLost) or not joined:
             return False
         if isinstance(error, UnknownError):
@@ -37,7 +37,7 @@ class Supervisor:
         return self._in_row <= self.restarts
 
     def last_words(self, error: GnnError) -> GnnError:
-        """Of a run that is given up."""
+        """The error of a run that is given up."""
         if self._repeated and isinstance(error, PeerLost):
             epochs = self._unknown[1] if self._unknown else 0
             return PeerLost(f"{error}; it came twice after {epochs} epochs, and would come again")

@@ -23,7 +23,7 @@ STEPS = {"server": [kind for kind in Kind if kind not in TENSOR_KINDS], "tensor"
 
 
 class Line(TypedDict):
-    """A run in the list."""
+    """A run in the list of runs."""
 
     name: str  # its directory, from the folder that is watched
     graph: str
@@ -36,7 +36,7 @@ class Line(TypedDict):
 
 
 class Page(TypedDict):
-    """A run, as the page draws it."""
+    """A run, as its page shows it."""
 
     line: Line
     metric: str
@@ -55,7 +55,7 @@ class Page(TypedDict):
 
 
 class _Watched:
-    """One run, of which only what is new is read."""
+    """One run; reads only new records."""
 
     def __init__(self, run_dir: Path):
         self._dir, self._lines = run_dir, GrowingLines(run_dir)
@@ -90,8 +90,8 @@ class Folder:
         self._watched: dict[Path, _Watched] = {}
 
     def runs(self) -> list[PastRun]:
-        """The newest first; those that cannot be read are left out where others can. Raises: ConfigError for a folder
-        that is not there, or where none can be read."""
+        """Runs, the newest first; unreadable runs are left out unless all are. Raises: ConfigError for a missing
+        folder, or if no run can be read."""
         there = past_runs.run_dirs(self.path)
         self._watched = {path: self._watched.get(path) or _Watched(path) for path in there}
         found: list[PastRun] = []
@@ -112,7 +112,7 @@ class Folder:
         return [line_of(run, self.path) for run in found]
 
     def page(self, name: str) -> Page:
-        """``name``: as ``Line`` has it. Raises: ConfigError if there is no such run."""
+        """The page of a run. ``name``: as in ``Line``. Raises: ConfigError if there is no such run."""
         run = next((run for run in self.runs() if line_of(run, self.path)["name"] == name), None)
         if run is None:
             raise ConfigError(f"{name}: no run in {self.path}")

@@ -28,8 +28,8 @@ class Timeline(TypedDict):
 
 
 def timeline(run_dir: Path, epoch_s: float | None) -> Timeline | None:
-    """``epoch_s``: of a usual epoch; None: not known yet. None without a trace. Raises: ConfigError for a trace that
-    cannot be read."""
+    """The newest tasks. ``epoch_s``: time of a usual epoch; None: not known yet. None without a trace. Raises:
+    ConfigError for an unreadable trace."""
     traces = {file.stem.removeprefix("trace-"): _tail(file) for file in _files(run_dir)}
     known = {server: lines for server, lines in traces.items() if lines}
     if not known:
@@ -50,7 +50,7 @@ def _files(run_dir: Path) -> list[Path]:
 
 
 def _tail(file: Path) -> Sequence[TraceLine]:
-    """The newest events of one process: whoever resumes a run appends, maybe by another clock."""
+    """The newest events of one process: a resumed run appends to the trace, perhaps with another clock."""
     lines: list[TraceLine] = []
     for line in run_files.last_lines(file, TAIL_BYTES):
         if lines and line["time_s"] < lines[-1]["time_s"]:

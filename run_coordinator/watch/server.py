@@ -4,8 +4,8 @@
     /runs         JSON: ``Folder.lines``
     /run?name=    JSON: ``Folder.page``
 
-A page of another site that has its name resolve to this machine would read along: a request must name the loopback as
-its host. What was read is kept for ``KEPT_S``, so that many open pages cost no more than one.
+A page of another site, under a name that resolves to this machine, could read along: so a request must name the
+loopback as its host. Answers are cached for ``KEPT_S``, so that many open pages cost no more than one.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a page asks each second."""
+        """Logs nothing: a page asks each second."""
 
 
 def finite(value: Any) -> Any:
-    """JSON that a browser reads: what is not finite is null."""
+    """JSON that a browser can read: NaN and infinities become null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

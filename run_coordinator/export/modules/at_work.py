@@ -68,7 +68,7 @@ def of_onnx(folder: Path, given: dict[str, Any]) -> Any:
 
 
 def tensors(given: dict[str, Any]) -> list[Any]:
-    """In the order in which modules take them."""
+    """The given arrays as tensors, in the order of a module's arguments."""
     import torch
 
     return [torch.from_numpy(given[n]) for n in ("x", "edge_index", "edge_type", "edge_weight") if n in given]
@@ -81,7 +81,7 @@ def module_in(folder: Path) -> Any:
 
 
 def imported_dgl() -> Any:
-    """DGL, also beside a torch that it has no binaries of its sampler for: an empty module stands in for that."""
+    """Imports DGL, even if its sampler has no binaries for this torch: an empty module replaces the sampler."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -29,7 +29,7 @@ def looped(graph: Any, x: Tensor) -> tuple[Any, Tensor]:
 
 
 def symmetric(graph: Any, x: Tensor) -> tuple[Any, Tensor]:
-    """The same, with the edges' entries of D^-1/2 (A + I) D^-1/2, D by in-edges."""
+    """The graph with self-loops, and each edge's entry of D^-1/2 (A + I) D^-1/2; D counts in-edges."""
     found, weight = looped(graph, x)
     source, target = found.edges()
     scale = torch.zeros(graph.num_nodes(), dtype=x.dtype).index_add(0, target, weight).rsqrt()

@@ -40,7 +40,8 @@ class Layers(nn.Module):
         num_classes: int = 0,
         **of_conv: Any,
     ):
-        """``sizes``: from features to classes; with ``jump`` to the last hidden layer, and ``num_classes`` behind."""
+        """``sizes``: widths from features to classes. With ``jump``, ``sizes`` ends at the last hidden layer, and
+        ``num_classes`` follows."""
         super().__init__()
         self.jump, self.num_layers = jump, len(sizes) - 1
         self.num_hidden = self.num_layers - (jump == "none")
@@ -84,7 +85,7 @@ class Layers(nn.Module):
         return found
 
     def joined(self, hidden: list[Tensor]) -> Tensor:
-        """Jumping knowledge."""
+        """The hidden layers' outputs, joined by jumping knowledge."""
         if self.jump == "cat":
             return torch.cat(hidden, 1)
         if self.jump == "max":
@@ -208,8 +209,8 @@ NETS = {"gcn": GCN, "sage": SAGE, "gin": GIN, "gat": GAT, "rgcn": RGCN, "gcnii":
 
 
 class Model(nn.Module):
-    """A network with what the run did before and behind it: features are normalised as they were for training, and
-    columns and classes have names.
+    """A network with the run's steps before and behind it: it normalises features as for training, and names columns
+    and classes.
 
     columns: those of ``x``, in their order; classes: those of ``logits``; [] where the run's graph has no names.
     """
@@ -229,7 +230,7 @@ class Model(nn.Module):
         return logits
 
     def normalised(self, x: Tensor) -> Tensor:
-        """In the precision of training: float64, then float32."""
+        """Features normalised in the precision of training: float64, then float32."""
         if self.feature_norm == "standard":
             x = ((x.double() - self.mean) / self.deviation).float()
         if self.feature_norm == "row":
@@ -272,8 +273,8 @@ class Model(nn.Module):
 
 
 def column_of(table: Any, name: str, there: dict[str, Any]) -> Any:
-    """float64 [N]: the column of this name; of NAME=CATEGORY, 1 where the column NAME has it; of NAME[I], the number I
-    of each list. there: the table's names of columns, by how they are written. KeyError for one that is not there."""
+    """The column of this name, float64 [N]. NAME=CATEGORY: 1 where the column NAME has it; NAME[I]: number I of each
+    list. there: the table's names of columns, by their spelling. KeyError for a missing column."""
     if name in there:
         return np.asarray(table[there[name]], np.float64)
     listed = re.fullmatch(r"(.+)\[(\d+)\]", name)
@@ -288,7 +289,7 @@ def column_of(table: Any, name: str, there: dict[str, Any]) -> Any:
 
 
 def category(value: Any) -> str:
-    """What a category is called: 1 and 1.0 are one; so are a date and its midnight, true and True."""
+    """A category's name: 1 and 1.0 are one; so are a date and its midnight, true and True."""
     text = str(value).strip()
     if text.lower() in ("true", "false"):
         return text.capitalize()
