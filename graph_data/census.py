@@ -57,7 +57,7 @@ class Census:
 
 
 class Input(EdgeSource, Protocol):
-    """A graph whose edges are read several times, and the rest of it once it is known which vertices there are."""
+    """A graph whose edges are read several times. The rest of it is read once the vertices are known."""
 
     def census(self, rows: int, dense_ids: int) -> Census:
         """Which vertices there are: ``take_census`` of all blocks."""

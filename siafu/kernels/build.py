@@ -119,7 +119,8 @@ def units(sets: dict[str, list[str]]) -> list[Unit]:
     built = [(f"SIAFU_HAS_{isa.upper()}", "1") for isa in sets]
     found = [Unit(name, "common", [], [("SIAFU_SOURCES", f'"{sources_digest()}"'), *built]) for name in COMMON]
     for isa, flags in sets.items():
-        has = next(name for name, known in X86.items() if known == flags) if isa in RESTS_ON else isa  # the set or its stand-in
+        # A set that rests on another may have the flags of a lower one, which stands in for it.
+        has = next(name for name, known in X86.items() if known == flags) if isa in RESTS_ON else isa
         macros = [("SIAFU_ISA", isa), (f"SIAFU_{has.upper()}", "1")]
         names = ["dense_rows"] if isa in RESTS_ON else PER_ISA
         found += [Unit(name, isa, flags, macros) for name in names]

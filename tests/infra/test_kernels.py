@@ -124,13 +124,20 @@ def test_the_instruction_sets_are_those_that_were_asked_for(monkeypatch, tmp_pat
     assert {unit.folder for unit in compiled} == expected | {"common"}
 
 
-def test_avx512_stands_in_for_bfloat16_where_the_compiler_has_none(monkeypatch, tmp_path, compiled, capsys):
-    monkeypatch.setattr(build.Compiler, "knows", lambda *_: False)
+@pytest.mark.parametrize(
+    ("machine", "knows", "stand_in"),
+    [("avx512bf16", "", "avx512"), ("amx", "", "avx512"), ("amx", "-mavx512bf16", "avx512bf16")],
+)
+def test_a_lower_set_stands_in_for_one_that_the_compiler_lacks(
+    monkeypatch, tmp_path, compiled, capsys, machine, knows, stand_in
+):
+    monkeypatch.setattr(build, "_best", lambda _: build.ISAS.index(machine))
+    monkeypatch.setattr(build.Compiler, "knows", lambda _, flag: flag == knows)
     build.build(tmp_path / "made.so", "native")
-    (own,) = (unit for unit in compiled if unit.folder == "avx512bf16")
-    assert own.flags == build.X86["avx512"]
-    assert own.macros == [("SIAFU_ISA", "avx512bf16"), ("SIAFU_AVX512", "1")]
-    assert capsys.readouterr().err == "siafu: this compiler has no AVX512_BF16: AVX-512 stands in for it\n"
+    (own,) = (unit for unit in compiled if unit.folder == machine)
+    assert own.flags == build.X86[stand_in]
+    assert own.macros == [("SIAFU_ISA", machine), (f"SIAFU_{stand_in.upper()}", "1")]
+    assert capsys.readouterr().err == f"siafu: this compiler has no {machine}: {stand_in} stands in for it\n"
 
 
 @pytest.mark.parametrize("elsewhere", ["none", "ready.so"])
@@ -194,7 +201,7 @@ def test_all_units_are_compiled_for_the_target_and_linked(zig, cache):
 
 def test_all_sets_of_x86_are_compiled(zig, cache):
     kernels.cross_compiled(Target("x86_64", "python3.12", 34), cache)
-    for isa in ("scalar", "avx2", "avx512", "avx512bf16"):
+    for isa in build.X86:
         own = 1 if isa in build.RESTS_ON else len(build.PER_ISA)
         assert len([call for call in zig.calls if f"-DSIAFU_ISA={isa} " in call]) == own
         assert len([call for call in zig.calls if f"-DSIAFU_HAS_{isa.upper()}=1 " in call]) == len(build.COMMON)

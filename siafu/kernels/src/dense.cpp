@@ -14,8 +14,6 @@ namespace {
 
 // X W: rows of a chunk, so that their part of X's block and of the result stay in the second cache.
 constexpr int64_t CHUNK_ROWS = 128;
-// X^T D: the part of the result that a chunk adds to, so that it, packed X and D, and their next rows fit the second cache.
-constexpr int64_t TILES_NBYTES = 320 << 10;
 // Ranges of rows that are summed apart: at least so many rows each, at most so many, and of all the sums at most so much.
 constexpr int64_t RANGE_ROWS = 2048, RANGES = 64, PARTIAL_NBYTES = 8 << 20;
 
@@ -100,7 +98,7 @@ Plan plan_multiply(const Product& p, const DenseTable& table) {
   plan.steps = multiple(quotient(words, plan.blocks), table.deep);
   plan.blocks = quotient(words, plan.steps);
   plan.rows = CHUNK_ROWS;
-  plan.left_words = p.left_bits && table.pair == 1 ? plan.rows * plan.steps : 0;
+  plan.left_words = p.left_bits && (table.pair == 1 || table.deep > 1) ? plan.rows * plan.steps : 0;
   return plan;
 }
 
@@ -112,7 +110,7 @@ Plan plan_transposed(const Product& p, const DenseTable& table) {
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (int64_t cuts = 1; cuts <= vectors; ++cuts) {
     const int64_t width = quotient(vectors, cuts) * table.lanes;
-    const int64_t fitting = TILES_NBYTES / (4 * width) / table.group * table.group;
+    const int64_t fitting = table.tiles_nbytes / (4 * width) / table.group * table.group;
     const int64_t of_left = quotient(p.k, std::max(fitting, table.group));
     const int64_t packed = quotient(p.m, width) * p.k + of_left * p.m;
     if (packed >= fewest) continue;

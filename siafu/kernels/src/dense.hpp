@@ -50,6 +50,7 @@ struct DenseTable {
   int64_t pair;         // numbers in a word: 2 if bfloat16 is multiplied as it is
   int64_t deep;         // a block's words are a multiple of so many
   int64_t steps, transposed_steps;  // words of a block, at most: of X W, and of X^T D
+  int64_t tiles_nbytes;             // X^T D: of the result that a chunk adds to, at most
   void (*pack_weights)(const Product&, const Plan&, float* packed, int64_t block);
   void (*multiply)(const Product&, const Plan&, const float* packed, float* scratch, int64_t chunk);
   void (*multiply_transposed)(const Product&, const Plan&, float* partial, float* scratch, int64_t chunk);

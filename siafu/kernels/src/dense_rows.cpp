@@ -14,21 +14,18 @@
 namespace siafu {
 namespace {
 
-// Vectors in the widest panel: ROWS * PANEL sums, PANEL operands and a broadcast fill the registers; with AMX, four
-// registers of sums do. Words of a block: X W, so that a packed panel fits the first cache; X^T D, so that packed X and D
-// fit the second. With AMX, sums are added to the result as seldom as the second cache allows: that takes longer than to
-// multiply.
+// Vectors in the widest panel: ROWS * PANEL sums, PANEL operands and a broadcast fill the registers. Words of a block of X W,
+// so that a packed panel fits the first cache. Words of a block of X^T D, and bytes of the result that a chunk adds to, so
+// that these, packed X and D, and their next rows fit the second cache.
 #if SIAFU_AMX
-constexpr int PANEL = 2, STEPS = 320, TRANSPOSED_STEPS = 256;
+constexpr int PANEL = 2, ROWS = 32, STEPS = 320, TRANSPOSED_STEPS = 128, TILES_NBYTES = 1024 << 10;
 #else
-constexpr int PANEL = 3, STEPS = 152, TRANSPOSED_STEPS = 88;
-#endif
-#if SIAFU_AMX
-constexpr int ROWS = 32;
-#elif SIAFU_AVX512 || SIAFU_AVX512BF16 || SIAFU_NEON
+constexpr int PANEL = 3, STEPS = 152, TRANSPOSED_STEPS = 88, TILES_NBYTES = 320 << 10;
+#if SIAFU_AVX512 || SIAFU_AVX512BF16 || SIAFU_NEON
 constexpr int ROWS = 8;
 #else
 constexpr int ROWS = 4;
+#endif
 #endif
 // Columns of X that are packed together: a vector's, of which a tile takes a part.
 constexpr int GROUP = LANES > ROWS ? LANES : ROWS;
@@ -81,7 +78,7 @@ void tile(const Tile& t) {
   if (t.add)
     for (int64_t r = 0; r < t.rows; ++r)
       for (int v = 0; v < V; ++v) __builtin_prefetch(t.out + r * t.out_stride + v * 64, 1);
-  sum_tile<PACKED, V>(t.left, t.left_stride, t.rows, t.steps * PAIR + t.odd, t.right, sums);
+  sum_tile<V>((const float*)t.left, t.right, t.steps + t.odd, sums);
   for (int64_t r = 0; r < t.rows; ++r) store_tile_row<V>(t, r, (const Floats*)(sums + r * V * LANES));
 }
 #else
@@ -166,7 +163,7 @@ inline void prefetch_rows(const char* first, int64_t stride, int64_t rows, int64
 
 void multiply(const Product& p, const Plan& plan, const float* packed, float* scratch, int64_t chunk) {
   const int64_t first = chunk * plan.rows, rows = least(plan.rows, p.n - first);
-  const bool widens = p.left_bits && PAIR == 1;
+  const bool packs = DEEP > 1, widens = p.left_bits && PAIR == 1;
   const Rows X{p.left, p.left_stride, p.left_bits != 0};
   const RightPanels panels(p.m);
 #if SIAFU_AMX
@@ -176,6 +173,9 @@ void multiply(const Product& p, const Plan& plan, const float* packed, float* sc
   t.out_stride = p.out_stride;
   for (int64_t block = 0; block < plan.blocks; ++block) {
     const Block k(p, plan, block);
+#if SIAFU_AMX
+    pack_rows(X, first, rows, k.from, k.size, plan.steps, scratch);
+#endif
     if (widens) widen(X, first, rows, k, plan.steps, scratch);
     t.left_stride = widens ? plan.steps * 4 : p.left_stride;
     t.steps = k.size / PAIR;
@@ -191,9 +191,9 @@ void multiply(const Product& p, const Plan& plan, const float* packed, float* sc
       t.bias = p.bias && last ? p.bias + column : nullptr;
       for (int64_t r = 0; r < rows; r += ROWS) {
         t.rows = least(ROWS, rows - r);
-        t.left = widens ? (const char*)(scratch + r * plan.steps) : X.at(first + r, k.from);
+        t.left = packs || widens ? (const char*)(scratch + r * plan.steps) : X.at(first + r, k.from);
         t.out = p.out + (first + r) * p.out_stride + column * 4;
-        if (panel == 0 && !widens && r + ROWS < rows)
+        if (panel == 0 && !packs && !widens && r + ROWS < rows)
           prefetch_rows(t.left + ROWS * X.stride, X.stride, least(ROWS, rows - r - ROWS), t.steps * 4);
         run_tile<false>(vectors, t);
       }
@@ -239,7 +239,7 @@ void multiply_transposed(const Product& p, const Plan& plan, float* partial, flo
   for (int64_t row = start; row < stop; row += size) {
     const int64_t rows = least(size, stop - row);
 #if SIAFU_AMX
-    pack_left(X, row, rows, column, columns, plan.steps, left);
+    pack_columns(X, row, rows, column, columns, plan.steps, left);
 #else
     pack<GROUP, 1>(X, row, rows, column, columns, plan, false, left);
 #endif
@@ -265,7 +265,7 @@ void multiply_transposed(const Product& p, const Plan& plan, float* partial, flo
 }  // namespace
 
 extern const DenseTable SIAFU_PASTE(dense_rows_, SIAFU_ISA) = {
-    LANES, GROUP, PAIR, DEEP, STEPS, TRANSPOSED_STEPS, pack_weights, multiply, multiply_transposed,
+    LANES, GROUP, PAIR, DEEP, STEPS, TRANSPOSED_STEPS, TILES_NBYTES, pack_weights, multiply, multiply_transposed,
 #if !SIAFU_AVX512BF16
     relu, relu_backward, cross_entropy, column_sums,
 #endif

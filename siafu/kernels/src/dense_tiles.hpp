@@ -52,55 +52,52 @@ inline void transpose(__m512i* w) {
   }
 }
 
-// Packs ``rows`` x ``columns`` of bfloat16 from (row, column) on as left operands: [group of 32 columns][16 steps][half of
-// the group][column][step], so that a register's rows are columns of X. Beyond the last row and column are zeros.
-void pack_left(const Rows& X, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t steps, float* to) {
-  for (int64_t first = 0; first < columns; first += 2 * SIDE, to += 2 * SIDE * steps)
-    for (int64_t step = 0; step * PAIR < rows; step += SIDE)
-      for (int64_t half = 0; half < 2; ++half) {
-        const int64_t from = first + half * SIDE, valid = columns - from;
-        __m512i words[SIDE] = {};
-        for (int64_t i = 0; i < SIDE && valid > 0; ++i) {
-          const int64_t at = (step + i) * PAIR;
-          if (at >= rows) break;
-          const char* low = X.at(row + at, column + from);
-          words[i] = (__m512i)Coupled::words<SIDE, true>(low, at + 1 < rows ? low + X.stride : nullptr, valid);
-        }
-        transpose(words);
-        for (int64_t i = 0; i < SIDE; ++i) _mm512_store_si512(to + 2 * step * SIDE + half * REGISTER + i * SIDE, words[i]);
+// Left operands are packed as [group of 32 rows][16 words][half of the group][row][word], so that each register lies in one
+// piece. Beyond the last row and word are zeros.
+inline float* packed_left(float* to, int64_t steps, int64_t group, int64_t step, int64_t half) {
+  return to + group * 2 * SIDE * steps + step * 2 * SIDE + half * REGISTER;
+}
+
+// ``rows`` of X, of ``columns`` numbers each from (row, column) on.
+void pack_rows(const Rows& X, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t steps, float* to) {
+  const int64_t stop = quotient(rows, 2 * SIDE) * 2 * SIDE;
+  for (int64_t r = 0; r < stop; ++r)
+    for (int64_t i = 0; i < columns; i += SIDE * PAIR) {
+      const int64_t left = r < rows ? columns - i : 0;
+      const __mmask32 mask = left >= 32 ? ~0u : (1u << left) - 1;
+      float* place = packed_left(to, steps, r / (2 * SIDE), i / PAIR, r / SIDE % 2) + r % SIDE * SIDE;
+      _mm512_store_si512(place, _mm512_maskz_loadu_epi16(mask, X.at(row + r, column + i)));
+    }
+}
+
+// ``columns`` of X, of ``rows`` numbers each from (row, column) on: a word is a couple of one column.
+void pack_columns(const Rows& X, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t steps, float* to) {
+  for (int64_t step = 0; step * PAIR < rows; step += SIDE)
+    for (int64_t first = 0; first < quotient(columns, 2 * SIDE) * 2 * SIDE; first += SIDE) {
+      __m512i words[SIDE] = {};
+      for (int64_t i = 0; i < SIDE && first < columns; ++i) {
+        const int64_t at = (step + i) * PAIR;
+        if (at >= rows) break;
+        const char* low = X.at(row + at, column + first);
+        words[i] = (__m512i)Coupled::words<SIDE, true>(low, at + 1 < rows ? low + X.stride : nullptr, columns - first);
       }
+      transpose(words);
+      float* place = packed_left(to, steps, first / (2 * SIDE), step, first / SIDE % 2);
+      for (int64_t i = 0; i < SIDE; ++i) _mm512_store_si512(place + i * SIDE, words[i]);
+    }
 }
 
-// Left words of 32 rows: packed as above, or as they lie in rows ``stride`` bytes apart.
-struct Left {
-  const char* first;
-  int64_t stride;
-
-  const char* half(int i) const { return first + i * SIDE * stride; }
-};
-
-// The rows' 32 numbers from ``from`` on, and zeros beyond the last row and number: nothing there may be read.
-inline Left copied(const char* from, int64_t stride, int64_t rows, int64_t numbers, __m512i* to) {
-  const __mmask32 mask = numbers >= 32 ? ~0u : (1u << numbers) - 1;
-  for (int64_t r = 0; r < 2 * SIDE; ++r)
-    to[r] = r < rows ? _mm512_maskz_loadu_epi16(mask, from + r * stride) : _mm512_setzero_si512();
-  is_read(to);
-  return {(const char*)to, 64};
-}
-
-// The sums of 32 rows and V vectors' columns: [32][V][16].
-template <bool PACKED, int V>
-void sum_tile(const char* left, int64_t stride, int64_t rows, int64_t numbers, const float* right, float* sums) {
-  __m512i copy[2 * SIDE];
+// The sums of 32 packed rows and V vectors' columns over so many words: [32][V][16].
+template <int V>
+void sum_tile(const float* left, const float* right, int64_t words, float* sums) {
+  is_read(left);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  for (; numbers > 0; numbers -= 32, left += PACKED ? 2 * REGISTER * 4 : 64, right += V * REGISTER) {
-    Left l{left, PACKED ? 64 : stride};
-    if (!PACKED && (rows < 2 * SIDE || numbers < 32)) l = copied(left, stride, rows, numbers, copy);
-    _tile_loadd(4, l.half(0), l.stride);
-    _tile_loadd(5, l.half(1), l.stride);
+  for (int64_t step = 0; step < words; step += SIDE, left += 2 * REGISTER, right += V * REGISTER) {
+    _tile_loadd(4, left, 64);
+    _tile_loadd(5, left + REGISTER, 64);
     _tile_loadd(6, right, V * 64);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(2, 5, 6);
