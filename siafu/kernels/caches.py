@@ -13,6 +13,8 @@ LINE_BYTES: Final = 64
 CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
 #: Sizes by level if the kernel does not tell: small for a server of today.
 DEFAULT_BYTES: Final = {2: 1 << 20, 3: 32 << 20}
+#: A larger last-level cache serves dozens of cores over a mesh: each core reads it slowly, and has few of its bytes.
+MESH_BYTES: Final = 64 << 20
 UNITS: Final = {"K": 1 << 10, "M": 1 << 20}
 
 
@@ -28,8 +30,14 @@ def size(level: int, folder: Path = CACHES) -> int:
     return DEFAULT_BYTES[level]
 
 
+def for_tables(l2_bytes: int, l3_bytes: int) -> int:
+    """Returns the bytes of cache that rows to be gathered are laid out for (measured, docs/adr/0013)."""
+    return l3_bytes if l3_bytes <= MESH_BYTES else 4 * l2_bytes
+
+
 L2_BYTES: Final = size(2)
 L3_BYTES: Final = size(3)
+TABLE_BYTES: Final = for_tables(L2_BYTES, L3_BYTES)
 
 
 def line_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -3,7 +3,7 @@
 A ``Table`` keeps its rows in column tiles, and a gather passes over the edges once per tile. Tiles of a small table are
 up to ``WIDEST_TILE`` values wide. Tiles of a larger one are two cache lines wide, which processors fetch as a pair: 1.1
 to 1.4 times faster than four lines for 58,000 to 1,000,000 rows of 64 and 128 floats (EPYC 9004). They are one line
-wide if only such tiles stay in the last-level cache and rows have many edges (docs/adr/0013).
+wide if only such tiles stay in the cache (``caches.TABLE_BYTES``) and rows have many edges (docs/adr/0013).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from siafu import ops
 from siafu.kernels import fallback
-from siafu.kernels.caches import L3_BYTES, LINE_BYTES, line_zeros
+from siafu.kernels.caches import LINE_BYTES, TABLE_BYTES, line_zeros
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array
 
@@ -25,13 +25,13 @@ from siafu.sparse import Array
 ROW_TYPES: Final = ("float32", "float64", "bfloat16", "float16", "uint8")
 TABLE_TYPES: Final = ROW_TYPES[:4]
 PAGE_BYTES = 2 << 20  # of a huge page
-#: The largest share of the last-level cache that a small table fills.
+#: The largest share of ``TABLE_BYTES`` that a small table fills.
 SMALL_SHARE = 0.25
 #: The most values in a row of a tile: too few wider rows fit the first-level cache between their fetch and their use.
 WIDEST_TILE: Final = 64
 PAIR_LINES, ODD_LINES = 2, 3  # of a large table's tile; rows of three lines would be padded to four
-#: The largest share of the last-level cache for a tile that is to stay there; the least edges per row for which this is
-#: worth more passes over the edges.
+#: The largest share of ``TABLE_BYTES`` for a tile that is to stay in the cache; the least edges per row for which this
+#: is worth more passes over the edges.
 KEPT_SHARE, MANY_EDGES = 0.5, 32
 CONVERTED_VALUES = 1 << 20  # values converted at a time before they are written
 
@@ -210,11 +210,11 @@ def _tile(num_rows: int, width: int, itemsize: int, edges: float) -> int:
     if width * itemsize <= LINE_BYTES // 2:
         return _next_power(width)
     lines = -(-width * itemsize // LINE_BYTES)
-    if num_rows * lines * LINE_BYTES <= SMALL_SHARE * L3_BYTES:
+    if num_rows * lines * LINE_BYTES <= SMALL_SHARE * TABLE_BYTES:
         lines = -(-min(width, WIDEST_TILE) * itemsize // LINE_BYTES)
     else:
         lines = PAIR_LINES if lines > ODD_LINES else lines
-        kept = KEPT_SHARE * L3_BYTES / (num_rows * LINE_BYTES)  # lines
+        kept = KEPT_SHARE * TABLE_BYTES / (num_rows * LINE_BYTES)  # lines
         lines = 1 if edges >= MANY_EDGES and 1 <= kept < lines else lines
     return lines * LINE_BYTES // itemsize
 

@@ -165,7 +165,7 @@ def test_rows_are_counted_as_tables_lay_them_out(monkeypatch: pytest.MonkeyPatch
     """80 columns take two tiles of four cache lines, or three of two in a table that is large for a cache; 40 three."""
     lines = []
     for cache_bytes in (1 << 30, 1 << 20):
-        monkeypatch.setattr("siafu.kernels.rows.L3_BYTES", cache_bytes)
+        monkeypatch.setattr("siafu.kernels.rows.TABLE_BYTES", cache_bytes)
         found = predict(config(model__name="sage", model__hidden="80", model__layers="3"), manifest(), cores=2)
         lines.append(part(found, GRAPH_SERVERS, "published rows") / (100_000 * 64))
     hidden, classes = 3, 3  # tables

@@ -17,7 +17,7 @@ VERTICES, WIDTH = 60, 64
 @pytest.mark.parametrize(("num_edges", "tile"), [(3_000, 16), (600, 32)])
 def test_tiles_are_one_line_where_there_are_many_edges(monkeypatch: pytest.MonkeyPatch, num_edges: int, tile: int):
     """Of a cache of which half holds one line of each row, but not two."""
-    monkeypatch.setattr("siafu.kernels.rows.L3_BYTES", 3 * VERTICES * 64)
+    monkeypatch.setattr("siafu.kernels.rows.TABLE_BYTES", 3 * VERTICES * 64)
     graph = random_graph(4, VERTICES, num_edges=num_edges, num_classes=WIDTH)
     model = models.build(ModelSpec("gcn", 7, WIDTH, 1, (2 * WIDTH,)))
     for lane in (Lane.TRAIN, Lane.EVAL):

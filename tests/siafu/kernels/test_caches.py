@@ -27,3 +27,8 @@ def test_a_machine_that_does_not_tell_gets_the_default(tmp_path, text):
     write_index(tmp_path, 0, "3", "Unified", text)
     assert caches.size(3, tmp_path) == caches.DEFAULT_BYTES[3]
     assert caches.size(2, tmp_path / "nowhere") == caches.DEFAULT_BYTES[2]
+
+
+def test_tables_are_laid_out_for_a_cache_that_is_near():
+    assert caches.for_tables(1 << 20, 32 << 20) == 32 << 20  # a few cores' own
+    assert caches.for_tables(2 << 20, 480 << 20) == 8 << 20

@@ -15,7 +15,7 @@ from tests.siafu.kernels.test_gather import TABLES, TOLERANCE, random_rows
 def small_cache(request, monkeypatch):
     """Tables of 100 rows have tiles of two cache lines each."""
     if request.param:
-        monkeypatch.setattr(rows, "L3_BYTES", 200 * 64)
+        monkeypatch.setattr(rows, "TABLE_BYTES", 200 * 64)
 
 
 @pytest.mark.sampled(4)
@@ -88,7 +88,7 @@ def test_instruction_sets_store_the_same_bits():
 def test_large_tables_are_tiled_in_pairs_of_lines(
     monkeypatch: pytest.MonkeyPatch, num_rows: int, width: int, dtype: str, tile: int
 ):
-    monkeypatch.setattr("siafu.kernels.rows.L3_BYTES", 64 << 10)
+    monkeypatch.setattr("siafu.kernels.rows.TABLE_BYTES", 64 << 10)
     table = Table(num_rows, width, dtype)
     assert table.tile == tile
     itemsize = np.dtype(stored_type(dtype)).itemsize
@@ -112,7 +112,7 @@ def test_large_tables_are_tiled_in_pairs_of_lines(
 def test_tiles_of_tables_with_many_edges_are_one_line_where_only_those_stay_in_the_last_cache(
     monkeypatch: pytest.MonkeyPatch, num_rows: int, width: int, dtype: str, edges: float, tile: int
 ):
-    monkeypatch.setattr("siafu.kernels.rows.L3_BYTES", 64 << 10)
+    monkeypatch.setattr("siafu.kernels.rows.TABLE_BYTES", 64 << 10)
     table = Table(num_rows, width, dtype, edges=edges)
     assert table.tile == tile
     assert table.nbytes == num_rows * row_bytes(num_rows, width, np.dtype(stored_type(dtype)).itemsize, edges)
