@@ -163,7 +163,7 @@ inline void prefetch_rows(const char* first, int64_t stride, int64_t rows, int64
 
 void multiply(const Product& p, const Plan& plan, const float* packed, float* scratch, int64_t chunk) {
   const int64_t first = chunk * plan.rows, rows = least(plan.rows, p.n - first);
-  const bool packs = DEEP > 1, widens = p.left_bits && PAIR == 1;
+  const bool widens = p.left_bits && PAIR == 1, copied = widens || DEEP > 1;  // into scratch
   const Rows X{p.left, p.left_stride, p.left_bits != 0};
   const RightPanels panels(p.m);
 #if SIAFU_AMX
@@ -191,9 +191,9 @@ void multiply(const Product& p, const Plan& plan, const float* packed, float* sc
       t.bias = p.bias && last ? p.bias + column : nullptr;
       for (int64_t r = 0; r < rows; r += ROWS) {
         t.rows = least(ROWS, rows - r);
-        t.left = packs || widens ? (const char*)(scratch + r * plan.steps) : X.at(first + r, k.from);
+        t.left = copied ? (const char*)(scratch + r * plan.steps) : X.at(first + r, k.from);
         t.out = p.out + (first + r) * p.out_stride + column * 4;
-        if (panel == 0 && !packs && !widens && r + ROWS < rows)
+        if (panel == 0 && !copied && r + ROWS < rows)
           prefetch_rows(t.left + ROWS * X.stride, X.stride, least(ROWS, rows - r - ROWS), t.steps * 4);
         run_tile<false>(vectors, t);
       }
@@ -218,7 +218,8 @@ struct Ahead {
   }
 };
 
-// One range of rows, some of X's columns and some of D's. Its sums go into ``partial`` [ranges, k, m], or into ``out`` if that is null.
+// One range of rows, some of X's columns and some of D's. The sums go into ``partial`` [ranges, k, m], or into ``out`` if
+// that is null.
 void multiply_transposed(const Product& p, const Plan& plan, float* partial, float* scratch, int64_t chunk) {
   const int64_t range = chunk % plan.blocks, tile = chunk / plan.blocks, of_left = quotient(p.k, plan.columns);
   const int64_t column = tile % of_left * plan.columns, columns = least(plan.columns, p.k - column);

@@ -11,10 +11,10 @@ namespace {
 constexpr int SIDE = 16;  // of a register, in rows and in words
 constexpr int REGISTER = SIDE * SIDE;
 
-// GCC does not know what its functions for tiles read and write.
-inline void is_read(const void* memory) { __asm__ volatile("" : : "r"(memory) : "memory"); }
+// The compiler must have written ``memory``, and read it anew behind: GCC does not know what its functions for tiles touch.
+inline void is_touched(const void* memory) { __asm__ volatile("" : : "r"(memory) : "memory"); }
 
-// A thread's registers, shaped while this lives. Used again they would cost each switch of threads 8 KB.
+// Shapes a thread's registers, and releases them at the end: while they are in use, each switch of threads saves 8 KB.
 struct Registers {
   Registers() {
     struct alignas(64) {
@@ -23,7 +23,7 @@ struct Registers {
       uint8_t rows[16] = {};
     } shapes;
     for (int i = 0; i < 8; ++i) shapes.nbytes[i] = SIDE * 4, shapes.rows[i] = SIDE;
-    is_read(&shapes);
+    is_touched(&shapes);
     _tile_loadconfig(&shapes);
   }
   ~Registers() { _tile_release(); }
@@ -90,7 +90,7 @@ void pack_columns(const Rows& X, int64_t row, int64_t rows, int64_t column, int6
 // The sums of 32 packed rows and V vectors' columns over so many words: [32][V][16].
 template <int V>
 void sum_tile(const float* left, const float* right, int64_t words, float* sums) {
-  is_read(left);
+  is_touched(left);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -112,7 +112,7 @@ void sum_tile(const float* left, const float* right, int64_t words, float* sums)
     _tile_stored(1, sums + LANES, V * 64);
     _tile_stored(3, sums + V * REGISTER + LANES, V * 64);
   }
-  is_read(sums);  // and written
+  is_touched(sums);
 }
 
 }  // namespace
