@@ -49,24 +49,25 @@ def on_threads(threads: int) -> TensorOps:
     return cast("TensorOps", SimpleNamespace(**{**globals(), **shared}))
 
 
-def matmul(X: Rows, W: Array, add: Array | None = None, *, threads: int = 1) -> Array:
+def matmul(X: Rows, W: Array, add: Array | None = None, *, rounds: bool = False, threads: int = 1) -> Array:
     if not isinstance(X, np.ndarray):
         return kernels.matmul_sparse(X, W, add, threads=threads)
     if not X.shape[1] or not W.shape[1]:
         return ops.matmul(X, W, add)
     if W.dtype != FLOAT32:
         return kernels.matmul_doubles(ops.real(X, W.dtype), W, out=add, threads=threads)
-    return kernels.matmul(_float32(X), np.ascontiguousarray(W), out=add, add=add is not None, threads=threads)
+    W, adds = np.ascontiguousarray(W), add is not None
+    return kernels.matmul(_float32(X), W, out=add, add=adds, rounds=rounds, threads=threads)
 
 
-def matmul_transposed(X: Rows, D: Array, *, threads: int = 1) -> Array:
+def matmul_transposed(X: Rows, D: Array, *, rounds: bool = False, threads: int = 1) -> Array:
     if not isinstance(X, np.ndarray):
         return kernels.matmul_sparse_transposed(X, D)
     if not X.shape[1] or not D.shape[1]:
         return ops.matmul_transposed(X, D)
     if D.dtype != FLOAT32:
         return kernels.matmul_doubles(ops.real(X, D.dtype), D, transposed=True, threads=threads)
-    return kernels.matmul_transposed(_float32(X), D, threads=threads)
+    return kernels.matmul_transposed(_float32(X), D, rounds=rounds, threads=threads)
 
 
 def _float32(X: Array) -> Array:

@@ -145,7 +145,9 @@ class Model:
         0, "width of the last layer; 0: number of classes, or with task link the last hidden width", least=0
     )
     narrow: bool = setting(True, "transform before gathering if a layer's output is narrower than its input")
-    rows: Literal["exact", "bfloat16"] = setting("exact", "number format of gathered rows; exact: model.dtype")
+    rows: Literal["exact", "bfloat16"] = setting(
+        "exact", "number format of gathered rows and of products' operands; exact: model.dtype"
+    )
     dtype: Literal["float32", "float64"] = setting("float32", "number format of weights, activations and gradients")
 
     def __post_init__(self) -> None:

@@ -65,14 +65,19 @@ def to_bfloat16(rows: Array) -> Array:
     return np.where(nan, quiet, rounded).astype(np.uint16)
 
 
+def rounded(X: Array, dtype: np.dtype[Any]) -> Array:
+    """Returns X rounded to bfloat16, as numbers of ``dtype``."""
+    return np.asarray(real(X if X.dtype == BFLOAT16 else to_bfloat16(X), dtype))
+
+
 # --- products -----------------------------------------------------------------------------------------------------
 
 
-def matmul(X: Rows, W: Array, add: Array | None = None) -> Array:
+def matmul(X: Rows, W: Array, add: Array | None = None, *, rounds: bool = False) -> Array:
     """Returns ``X W`` for dense or sparse X ``[n, F]`` and W ``[F, G]``: ``[n, G]`` in W's dtype. ``add``: an array to
-    which the product is added in place, and which is returned."""
+    which the product is added in place, and which is returned. rounds: dense X and its W are rounded to bfloat16."""
     if isinstance(X, np.ndarray):
-        out: Array = real(X, W.dtype) @ W
+        out: Array = rounded(X, W.dtype) @ rounded(W, W.dtype) if rounds else real(X, W.dtype) @ W
     else:
         out = np.empty((len(X), W.shape[1]), W.dtype)
         for rows, used, dense in _blocks(X, W.dtype):
@@ -83,8 +88,11 @@ def matmul(X: Rows, W: Array, add: Array | None = None) -> Array:
     return add
 
 
-def matmul_transposed(X: Rows, D: Array) -> Array:
-    """Returns ``Xᵀ D`` for dense or sparse X ``[n, F]`` and D ``[n, G]``: ``[F, G]`` in D's dtype."""
+def matmul_transposed(X: Rows, D: Array, *, rounds: bool = False) -> Array:
+    """Returns ``Xᵀ D`` for dense or sparse X ``[n, F]`` and D ``[n, G]``: ``[F, G]`` in D's dtype. rounds: dense X and
+    its D are rounded to bfloat16."""
+    if isinstance(X, np.ndarray) and rounds:
+        return np.asarray(rounded(X, D.dtype).T @ rounded(D, D.dtype))
     if isinstance(X, np.ndarray):
         return np.asarray(real(X, D.dtype).T @ D)
     out = np.zeros((X.width, D.shape[1]), D.dtype)

@@ -15,10 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.single_process.layers import Layer, connect
-from benchmarks.single_process.workspace import Aggregation, Memory, Weights, Worker, times
+from benchmarks.single_process.workspace import Aggregation, Memory, Weights, Worker
 from siafu.errors import ConfigError
 from siafu.kernels.attention import Attended, Records, attend, attend_backward, target_gradient
-from siafu.kernels.dense import matmul, matmul_transposed
+from siafu.kernels.dense import matmul_transposed
 from siafu.kernels.passes import relu
 from siafu.models import ModelSpec
 from siafu.sparse import Array
@@ -84,9 +84,9 @@ class Attention(Layer):
     # --- forward ------------------------------------------------------------------------------------------------------
 
     def start(self, b: slice, worker: Worker, weights: Weights, H: Array | None) -> None:
-        T = times(self._input(b, worker, H), weights[self.W], self.T[b])
-        matmul(T, self._diagonal(weights, "source"), out=self.s[b])
-        matmul(T, self._diagonal(weights, "target"), out=self.t[b])
+        T = self.memory.times(self._input(b, worker, H), weights[self.W], self.T[b])
+        self.memory.times(T, self._diagonal(weights, "source"), out=self.s[b])
+        self.memory.times(T, self._diagonal(weights, "target"), out=self.t[b])
         self.sources.write(b, T, self.s[b])
 
     def gather(self, weights: Weights) -> None:
@@ -135,11 +135,11 @@ class Attention(Layer):
         T, dT = self.T[b], self.dT[b]
         for what, d in (("source", self.ds[b]), ("target", self.dt[b])):
             name = f"{self.number}.{what}"
-            matmul(d, self._diagonal(weights, what).T, out=dT, add=True)
-            worker.gradients[name] += self._of_diagonal(matmul_transposed(T, d))
+            self.memory.times(d, self._diagonal(weights, what).T, out=dT, add=True)
+            worker.gradients[name] += self._of_diagonal(matmul_transposed(T, d, rounds=self.memory.rounds))
         worker.add_product(self.W, self._kept_input(b), dT)
         dH = worker.rows("dH", len(dT), self.fan_in)
-        return matmul(dT, weights[self.W].T, out=dH) if self.number else dH
+        return self.memory.times(dT, weights[self.W].T, out=dH) if self.number else dH
 
     def _diagonal(self, weights: Weights, what: str) -> Array:
         """a as a matrix [heads * D, heads], so that all heads' products are one: T A = s."""

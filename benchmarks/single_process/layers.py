@@ -26,10 +26,8 @@ from benchmarks.single_process.workspace import (
     as_float,
     store,
     store_blocks,
-    times,
 )
 from siafu.errors import ConfigError
-from siafu.kernels.dense import matmul
 from siafu.kernels.passes import relu_backward
 from siafu.models import ModelSpec
 from siafu.sparse import Array
@@ -117,10 +115,10 @@ class Layer:
         """X W (+ X_self W_self) + bias, through relu and kept unless this is the last layer."""
         end = {"bias": weights[self.bias], "relu": not self.last}
         if X_self is None:
-            P = times(X, weights[self.W], self._room(b, worker), **end)
+            P = self.memory.times(X, weights[self.W], self._room(b, worker), **end)
         else:
-            P = times(X, weights[self.W], self._room(b, worker))
-            times(X_self, weights[self.W_self], P, add=True, **end)
+            P = self.memory.times(X, weights[self.W], self._room(b, worker))
+            self.memory.times(X_self, weights[self.W_self], P, add=True, **end)
         return self._keep(b, P)
 
 
@@ -164,10 +162,10 @@ class TransformFirst(Layer):
 
     def start(self, b: slice, worker: Worker, weights: Weights, H: Array | None) -> None:
         X = self._input(b, worker, H)
-        T = times(X, weights[self.W], worker.rows("T", len(X), self.fan_out))
+        T = self.memory.times(X, weights[self.W], worker.rows("T", len(X), self.fan_out))
         self.aggregation.write(self.table, b, T)
         if self.W_self:
-            times(X, weights[self.W_self], self.S[b])
+            self.memory.times(X, weights[self.W_self], self.S[b])
 
     def gather(self, weights: Weights) -> None:
         assert self.P is not None
@@ -196,9 +194,9 @@ class TransformFirst(Layer):
         dH = worker.rows("dH", len(H), self.fan_in)
         if self.number == 0:
             return dH  # nobody asks for the gradient of features
-        matmul(dT, weights[self.W].T, out=dH)
+        self.memory.times(dT, weights[self.W].T, out=dH)
         if self.W_self:
-            matmul(self.S[b], weights[self.W_self].T, out=dH, add=True)
+            self.memory.times(self.S[b], weights[self.W_self].T, out=dH, add=True)
         return dH
 
 
@@ -230,10 +228,10 @@ class AggregateFirst(Layer):
         if self.W_self:
             worker.add_product(self.W_self, self._kept_input(b), dP)
         if self.number > 0:
-            dZ = matmul(dP, weights[self.W].T, out=worker.rows("dZ", len(dP), self.fan_in))
+            dZ = self.memory.times(dP, weights[self.W].T, out=worker.rows("dZ", len(dP), self.fan_in))
             self.aggregation.write(self.table, b, dZ, back=True)
             if self.W_self:
-                matmul(dP, weights[self.W_self].T, out=self.dS[b])
+                self.memory.times(dP, weights[self.W_self].T, out=self.dS[b])
 
     def gather_back(self, weights: Weights) -> None:
         add = self.dS if self.W_self else None

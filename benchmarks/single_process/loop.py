@@ -72,8 +72,8 @@ class Loop:
         self._pool = ThreadPoolExecutor(threads)
         n = len(shard.vertices)
         self._blocks = [slice(start, min(start + BLOCK_ROWS, n)) for start in range(0, n, BLOCK_ROWS)]
-        self._workers = [Worker(self.weights) for _ in range(threads)]
         memory = Memory(shard, _dense(shard), threads, dtype)
+        self._workers = [Worker(self.weights, memory.rounds) for _ in range(threads)]
         self.layers = _attention().made(spec, memory, heads) if spec.name == "gat" else made(spec, memory, cache=cache)
         role = np.asarray(shard.split)[:, split]
         self._labels, self._train, self._test = np.asarray(shard.labels), role == TRAIN, role == TEST

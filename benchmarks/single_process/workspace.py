@@ -21,7 +21,9 @@ SLICE_COLUMNS = 64  # of the features, aggregated at a time: layer 0's table sta
 class Worker:
     """One thread's scratch rows, and its share of what is summed over rows."""
 
-    def __init__(self, weights: Weights):
+    def __init__(self, weights: Weights, rounds: bool):
+        """``rounds``: operands of products to bfloat16."""
+        self._rounds = rounds
         self.gradients = {name: np.zeros_like(W) for name, W in weights.items()}
         self.loss, self.hits = 0.0, 0
         self._scratch: dict[tuple[str, int], Array] = {}
@@ -40,7 +42,7 @@ class Worker:
 
     def add_product(self, name: str, X: Array, D: Array) -> None:
         """gradient += Xᵀ D. X float32 or bfloat16 bits [rows, F], D [rows, G]."""
-        matmul_transposed(X, D, out=self.gradients[name], add=True)
+        matmul_transposed(X, D, out=self.gradients[name], add=True, rounds=self._rounds)
 
     def add_sum(self, name: str, D: Array) -> None:
         self.gradients[name] += column_sums(D)
@@ -58,6 +60,15 @@ class Memory:
         self.num_rows, self.threads, self.dtype = len(shard.vertices), threads, dtype
         self._tables: dict[int, kernels.Table] = {}
         self._buffers: dict[tuple[str, int], Array] = {}
+
+    @property
+    def rounds(self) -> bool:
+        """Whether operands of products are rounded to bfloat16."""
+        return self.dtype == "bfloat16"
+
+    def times(self, X: Array, W: Array, out: Array, **more: Any) -> Array:
+        """X W into out; X float32 or bfloat16 bits."""
+        return matmul(X, W, out=out, rounds=self.rounds, **more)
 
     @property
     def attention_dtype(self) -> Literal["float32", "bfloat16"]:
@@ -136,11 +147,6 @@ class Aggregation:
 
 
 # --- rows in 32 or 16 bits --------------------------------------------------------------------------------------------
-
-
-def times(X: Array, W: Array, out: Array, **more: Any) -> Array:
-    """X W into out; X float32 or bfloat16 bits."""
-    return matmul(X, W, out=out, **more)
 
 
 def as_float(X: Array) -> Array:

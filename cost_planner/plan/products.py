@@ -43,12 +43,12 @@ class _Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(ops, name)
 
-    def matmul(self, X: Any, W: Array, add: Array | None = None) -> Array:
+    def matmul(self, X: Any, W: Array, add: Array | None = None, *, rounds: bool = False) -> Array:
         self._count(len(X), *W.shape)
         self.made += len(X) * W.shape[1]
         return np.zeros((len(X), W.shape[1]), W.dtype) if add is None else add
 
-    def matmul_transposed(self, X: Any, D: Array) -> Array:
+    def matmul_transposed(self, X: Any, D: Array, *, rounds: bool = False) -> Array:
         self._count(len(X), X.shape[1], D.shape[1])
         return np.zeros((X.shape[1], D.shape[1]), D.dtype)
 

@@ -132,6 +132,10 @@ def _torch_type(dtype: np.dtype[Any]) -> torch.dtype:
     return torch.float64 if dtype == np.float64 else torch.float32
 
 
+def _rounded(X: Tensor) -> Tensor:
+    return X.to(torch.bfloat16).to(X.dtype)
+
+
 def _home(X: Tensor) -> Array:
     """Returns the tensor's values as an array on the host. On the CPU the two share memory."""
     found: Array = X.contiguous().cpu().numpy()
@@ -164,17 +168,22 @@ class Arithmetic:
     def __init__(self, memory: Memory):
         self._memory = memory
 
-    def matmul(self, X: Rows, W: Array, add: Array | None = None) -> Array:
+    # Operands that are rounded to bfloat16 are multiplied as float32: torch would round their products too.
+    def matmul(self, X: Rows, W: Array, add: Array | None = None, *, rounds: bool = False) -> Array:
+        rounds = rounds and isinstance(X, np.ndarray)
         with _room_on(self._memory.device):
-            out = _home(self._rows(X, W.dtype) @ self._memory.put(W))
+            left, right = self._rows(X, W.dtype), self._memory.put(W)
+            out = _home(_rounded(left) @ _rounded(right) if rounds else left @ right)
         if add is None:
             return out
         add += out
         return add
 
-    def matmul_transposed(self, X: Rows, D: Array) -> Array:
+    def matmul_transposed(self, X: Rows, D: Array, *, rounds: bool = False) -> Array:
+        rounds = rounds and isinstance(X, np.ndarray)
         with _room_on(self._memory.device):
-            return _home(self._rows(X, D.dtype, transposed=True) @ self._memory.put(D))
+            left, right = self._rows(X, D.dtype, transposed=True), self._memory.put(D)
+            return _home(_rounded(left) @ _rounded(right) if rounds else left @ right)
 
     column_sums = staticmethod(host.column_sums)
     dots = staticmethod(host.dots)

@@ -6,8 +6,9 @@ multiply bfloat16 directly if the processor can (vdpbf16ps: twice the speed of f
 the shapes alone: a result has the same bits for any number of threads.
 
     bfloat16   uint16, the upper halves of float32. The other operand is rounded to bfloat16 (to nearest even), products
-               are exact, sums float32. Processors without vdpbf16ps widen the rows, a block at a time: the result
-               differs only by the order of sums (and vdpbf16ps treats subnormal numbers as 0).
+               are exact, sums float32. So it is with ``rounds`` too, which rounds both operands. Processors without
+               vdpbf16ps multiply such numbers as float32: the result differs only by the order of sums (and vdpbf16ps
+               treats subnormal numbers as 0).
 
 Rows need not be adjacent in memory (``X[:, a:b]``); the numbers of a row must be. Without the compiled library NumPy
 does the same, 4,096 rows at a time.
@@ -39,7 +40,7 @@ class _Product(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("left", "right", "out", "bias")),
         *((name, ctypes.c_int64) for name in ("left_stride", "right_stride", "out_stride", "n", "k", "m")),
-        *((name, ctypes.c_int32) for name in ("left_bits", "right_bits", "add", "relu", "threads")),
+        *((name, ctypes.c_int32) for name in ("left_bits", "right_bits", "rounds", "add", "relu", "threads")),
     )
 
 
@@ -64,11 +65,12 @@ def matmul(
     relu: bool = False,
     out: Array | None = None,
     add: bool = False,
+    rounds: bool = False,
     threads: int = 1,
 ) -> Array:
     """Returns ``relu(X W + bias)`` of X ``[n, K]`` and W ``[K, N]`` in ``out`` ``[n, N]``; ``add``: adds to its values.
 
-    All are float32; or X is bfloat16's bits in uint16, and W is rounded to bfloat16.
+    All are float32; or X is bfloat16's bits in uint16, and W is rounded to bfloat16. rounds: both are.
 
     Raises: ValueError for an operand of another shape, dtype or order in memory.
     """
@@ -79,22 +81,22 @@ def matmul(
     if bias is not None and (bias.dtype != FLOAT32 or bias.shape != W.shape[1:]):
         raise ValueError(f"bias: {bias.dtype} {list(bias.shape)}, must be float32 {list(W.shape[1:])}")
     if LIBRARY is None:
-        return _matmul_numpy(X, W, bias, relu, out, add)
+        return _matmul_numpy(X, W, bias, relu, out, add, rounds or X.dtype == BFLOAT16)
     if len(X):
         bias = None if bias is None else np.ascontiguousarray(bias)
-        call = _product(X, W, out, add, threads)
+        call = _product(X, W, out, add, rounds, threads)
         call.bias, call.relu = None if bias is None else bias.ctypes.data, relu
         LIBRARY.siafu_matmul(ctypes.byref(call))
     return out
 
 
-def _matmul_numpy(X: Array, W: Array, bias: Array | None, relu: bool, out: Array, add: bool) -> Array:
-    W = W if X.dtype == FLOAT32 else _rounded(W)
-    for rows in _blocks(X):
+def _matmul_numpy(X: Array, W: Array, bias: Array | None, relu: bool, out: Array, add: bool, rounds: bool) -> Array:
+    W = _rounded(W) if rounds else W
+    for rows in _blocks(X, rounds):
         if add:
-            out[rows] += _float(X[rows]) @ W
+            out[rows] += _float(X[rows], rounds) @ W
         else:
-            np.matmul(_float(X[rows]), W, out=out[rows])
+            np.matmul(_float(X[rows], rounds), W, out=out[rows])
         if bias is not None:
             out[rows] += bias
         if relu:
@@ -105,29 +107,32 @@ def _matmul_numpy(X: Array, W: Array, bias: Array | None, relu: bool, out: Array
 # --- Xᵀ D ---------------------------------------------------------------------------------------------------------
 
 
-def matmul_transposed(X: Array, D: Array, *, out: Array | None = None, add: bool = False, threads: int = 1) -> Array:
+def matmul_transposed(
+    X: Array, D: Array, *, out: Array | None = None, add: bool = False, rounds: bool = False, threads: int = 1
+) -> Array:
     """Returns ``Xᵀ D`` of X ``[n, K]`` and D ``[n, N]`` in float32 ``out`` ``[K, N]``; ``add``: adds to its values.
 
     X and D are float32; or X is bfloat16's bits in uint16, and D is too, or is float32 and rounded to bfloat16.
+    rounds: both are, and D may be bfloat16's bits alone.
 
     Ranges of rows are summed separately, then added in their order. Raises: ValueError as ``matmul`` does.
     """
     _check("X", X, (FLOAT32, BFLOAT16))
-    _check("D", D, (FLOAT32, BFLOAT16) if X.dtype == BFLOAT16 else (FLOAT32,), (len(X), None))
+    rounds = rounds or X.dtype == BFLOAT16
+    _check("D", D, (FLOAT32, BFLOAT16) if rounds else (FLOAT32,), (len(X), None))
     out = _room(out, add, (X.shape[1], D.shape[1]))
     if LIBRARY is None or not len(X):
-        return _matmul_transposed_numpy(X, D, out, add)
-    call = _product(X, D, out, add, threads)
+        return _matmul_transposed_numpy(X, D, out, add, rounds)
+    call = _product(X, D, out, add, rounds, threads)
     LIBRARY.siafu_matmul_transposed(ctypes.byref(call))
     return out
 
 
-def _matmul_transposed_numpy(X: Array, D: Array, out: Array, add: bool) -> Array:
+def _matmul_transposed_numpy(X: Array, D: Array, out: Array, add: bool, rounds: bool) -> Array:
     if not add:
         out[:] = 0
-    for rows in _blocks(X):
-        block = D[rows] if X.dtype == FLOAT32 else _rounded(_float(D[rows]))
-        out += _float(X[rows]).T @ block
+    for rows in _blocks(X, rounds):
+        out += _float(X[rows], rounds).T @ _float(D[rows], rounds)
     return out
 
 
@@ -200,7 +205,7 @@ def _room(out: Array | None, add: bool, shape: tuple[int, int]) -> Array:
     return out
 
 
-def _product(left: Array, right: Array, out: Array, add: bool, threads: int) -> _Product:
+def _product(left: Array, right: Array, out: Array, add: bool, rounds: bool, threads: int) -> _Product:
     return _Product(
         left.ctypes.data,
         right.ctypes.data,
@@ -214,20 +219,23 @@ def _product(left: Array, right: Array, out: Array, add: bool, threads: int) -> 
         right.shape[1],
         left.dtype == BFLOAT16,
         right.dtype == BFLOAT16,
+        rounds or left.dtype == BFLOAT16,
         add,
         False,
         threads,
     )
 
 
-def _blocks(X: Array) -> Iterator[slice]:
-    """Returns one block of all rows if they are float32, else the blocks of rows to widen at a time."""
-    size = max(1, len(X)) if X.dtype == FLOAT32 else _BLOCK
+def _blocks(X: Array, rounds: bool) -> Iterator[slice]:
+    """Returns one block of all rows if they stay as they are, else the blocks of rows to convert at a time."""
+    size = _BLOCK if rounds else max(1, len(X))
     return (slice(start, start + size) for start in range(0, len(X), size))
 
 
-def _float(X: Array) -> Array:
-    return X if X.dtype == FLOAT32 else ops.from_bfloat16(X)
+def _float(X: Array, rounds: bool) -> Array:
+    if X.dtype == BFLOAT16:
+        return ops.from_bfloat16(X)
+    return _rounded(X) if rounds else X
 
 
 def _rounded(X: Array) -> Array:

@@ -84,6 +84,7 @@ class ModelSpec:
     init: Literal["xavier", "he"] = "xavier"
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
+    rows: Literal["exact", "bfloat16"] = "exact"  # bfloat16: what is gathered, and operands of dense products
     fuse: bool = True  # last AV, loss and AV' in one task
     rematerialise: bool = True  # AV' recomputes P instead of fetching it
     narrow: bool = True  # layers whose output is narrower than their input are transformed before they are gathered
@@ -139,6 +140,7 @@ class ModelSpec:
             init=model.init,
             seed=train.seed,
             dtype=model.dtype,
+            rows=model.rows,
             fuse=config.lambdas.fuse,
             narrow=model.narrow,
             rematerialise=config.rematerialises,
@@ -211,9 +213,9 @@ class Output:
 class TensorOps(Protocol):
     """The arithmetic of tensor tasks. ``siafu.ops`` defines each function, ``siafu.arithmetic`` computes it."""
 
-    def matmul(self, X: Rows, W: Array, add: Array | None = None) -> Array: ...
+    def matmul(self, X: Rows, W: Array, add: Array | None = None, *, rounds: bool = False) -> Array: ...
 
-    def matmul_transposed(self, X: Rows, D: Array) -> Array: ...
+    def matmul_transposed(self, X: Rows, D: Array, *, rounds: bool = False) -> Array: ...
 
     def column_sums(self, D: Array) -> Array: ...
 
@@ -248,6 +250,22 @@ class TensorOps(Protocol):
     def segment_softmax_backward(
         self, halves: Array, source: Array, products: Array, indptr: Array, slope: float, weight: Array | None = None
     ) -> tuple[Array, Array]: ...
+
+
+class Rounded:
+    """The arithmetic ``ops`` with rows in bfloat16: both operands of a dense product are rounded to it."""
+
+    def __init__(self, ops: TensorOps):
+        self._ops = ops
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ops, name)
+
+    def matmul(self, X: Rows, W: Array, add: Array | None = None) -> Array:
+        return self._ops.matmul(X, W, add, rounds=True)
+
+    def matmul_transposed(self, X: Rows, D: Array) -> Array:
+        return self._ops.matmul_transposed(X, D, rounds=True)
 
 
 class Model(Protocol):
@@ -296,7 +314,7 @@ def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
             raise ConfigError(f"model.{option} = {value}: {spec.name} does not use it")
     if spec.decoder != "dot" and spec.target != "links":
         raise ConfigError(f"model.decoder = {spec.decoder}: is for data.task = link")
-    model: Model = made(spec, ops)
+    model: Model = made(spec, ops if spec.rows == "exact" else Rounded(ops))
     if spec.target == "links":
         model = loaded(LINKS)(model)
     return model

@@ -83,10 +83,10 @@ void add_ranges(const void* of, int64_t chunk) {
 
 const DenseTable& table_of(const Product& p) {
 #ifdef SIAFU_HAS_AMX
-  if (p.left_bits && isa() == amx) return dense_rows_amx;
+  if (p.rounds && isa() == amx) return dense_rows_amx;
 #endif
 #ifdef SIAFU_HAS_AVX512BF16
-  if (p.left_bits && isa() == avx512bf16) return dense_rows_avx512bf16;
+  if (p.rounds && isa() == avx512bf16) return dense_rows_avx512bf16;
 #endif
   return SIAFU_PICK(dense_rows_);
 }
@@ -98,7 +98,8 @@ Plan plan_multiply(const Product& p, const DenseTable& table) {
   plan.steps = multiple(quotient(words, plan.blocks), table.deep);
   plan.blocks = quotient(words, plan.steps);
   plan.rows = CHUNK_ROWS;
-  plan.left_words = p.left_bits && (table.pair == 1 || table.deep > 1) ? plan.rows * plan.steps : 0;
+  const bool as_it_is = !p.rounds || (p.left_bits && table.pair > 1 && table.deep == 1);
+  plan.left_words = as_it_is ? 0 : plan.rows * plan.steps;
   return plan;
 }
 

@@ -7,7 +7,7 @@
 namespace siafu {
 
 // X W or X^T D. ``left`` is X [n, k]; ``right`` is W [k, m] or D [n, m]; ``out`` is [n, m] or [k, m]. Mirrored in dense.py.
-// If X is bfloat16, the right operand is rounded to bfloat16 too. Rows are contiguous; strides are in bytes.
+// Rows are contiguous; strides are in bytes.
 struct Product {
   const char *left, *right;
   char* out;
@@ -15,6 +15,7 @@ struct Product {
   int64_t left_stride, right_stride, out_stride;
   int64_t n, k, m;
   int32_t left_bits, right_bits;  // bfloat16, not float32
+  int32_t rounds;                 // float32 operands to bfloat16; always if one is bfloat16
   int32_t add, relu;              // onto what ``out`` holds; negative sums become 0
   int32_t threads;
 };

@@ -74,6 +74,14 @@ inline typename Lanes<L>::Words rounded(typename Lanes<L>::Words w) {
 }
 
 #if SIAFU_AVX512BF16
+// 32 bfloat16 from ``from`` on, zeros beyond ``valid``.
+inline __m512i couples(const char* from, bool bits, int64_t valid) {
+  if (bits) return _mm512_maskz_loadu_epi16(valid >= 32 ? ~0u : (1u << valid) - 1, from);
+  const auto low = load_words<16, false>(from, valid);
+  const auto high = valid > 16 ? load_words<16, false>(from + 64, valid - 16) : decltype(low){};
+  return (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);  // subnormal numbers become 0
+}
+
 // Couples of bfloat16, from two rows.
 struct Coupled {
   template <int L, bool BITS>

@@ -143,16 +143,22 @@ float* packed_block(const Product& p, const Plan& plan, float* packed, int64_t b
 void pack_weights(const Product& p, const Plan& plan, float* packed, int64_t block) {
   const Block k(p, plan, block);
   const Rows W{p.right, p.right_stride, p.right_bits != 0};
-  pack<LANES, PANEL>(W, k.from, k.size, 0, p.m, plan, p.left_bits != 0,
-                     packed_block(p, plan, packed, block));
+  pack<LANES, PANEL>(W, k.from, k.size, 0, p.m, plan, p.rounds != 0, packed_block(p, plan, packed, block));
 }
 
-// bfloat16 rows as float32 [rows, plan.steps], for processors that do not multiply bfloat16.
-void widen(const Rows& X, int64_t row, int64_t rows, const Block& k, int64_t steps, float* to) {
+// Rows as words [rows, plan.steps]: couples of bfloat16, or float32 rounded to it.
+void copy_rows(const Rows& X, int64_t row, int64_t rows, const Block& k, int64_t steps, float* to) {
   for (int64_t r = 0; r < rows; ++r)
-    for (int64_t i = 0; i < k.size; i += LANES) {
-      const auto words = load_words<LANES, true>(X.at(row + r, k.from + i), k.size - i);
-      store_part(to + r * steps + i, k.size - i, (Floats)words);
+    for (int64_t i = 0; i < k.size; i += LANES * PAIR) {
+      const char* from = X.at(row + r, k.from + i);
+      const int64_t valid = k.size - i;
+#if SIAFU_AVX512BF16
+      const __mmask32 mask = valid >= 32 ? ~0u : (1u << valid) - 1;
+      _mm512_mask_storeu_epi16((char*)(to + r * steps) + i * 2, mask, couples(from, X.bits, valid));
+#else
+      const auto words = X.bits ? load_words<LANES, true>(from, valid) : rounded<LANES>(load_words<LANES, false>(from, valid));
+      store_part(to + r * steps + i, valid, (Floats)words);
+#endif
     }
 }
 
@@ -163,7 +169,7 @@ inline void prefetch_rows(const char* first, int64_t stride, int64_t rows, int64
 
 void multiply(const Product& p, const Plan& plan, const float* packed, float* scratch, int64_t chunk) {
   const int64_t first = chunk * plan.rows, rows = least(plan.rows, p.n - first);
-  const bool widens = p.left_bits && PAIR == 1, copied = widens || DEEP > 1;  // into scratch
+  const bool copied = plan.left_words > 0;  // into scratch
   const Rows X{p.left, p.left_stride, p.left_bits != 0};
   const RightPanels panels(p.m);
 #if SIAFU_AMX
@@ -175,9 +181,10 @@ void multiply(const Product& p, const Plan& plan, const float* packed, float* sc
     const Block k(p, plan, block);
 #if SIAFU_AMX
     pack_rows(X, first, rows, k.from, k.size, plan.steps, scratch);
+#else
+    if (copied) copy_rows(X, first, rows, k, plan.steps, scratch);
 #endif
-    if (widens) widen(X, first, rows, k, plan.steps, scratch);
-    t.left_stride = widens ? plan.steps * 4 : p.left_stride;
+    t.left_stride = copied ? plan.steps * 4 : p.left_stride;
     t.steps = k.size / PAIR;
     t.odd = k.size % PAIR;
     t.add = p.add || block > 0;
@@ -242,9 +249,9 @@ void multiply_transposed(const Product& p, const Plan& plan, float* partial, flo
 #if SIAFU_AMX
     pack_columns(X, row, rows, column, columns, plan.steps, left);
 #else
-    pack<GROUP, 1>(X, row, rows, column, columns, plan, false, left);
+    pack<GROUP, 1>(X, row, rows, column, columns, plan, p.rounds != 0, left);
 #endif
-    pack<LANES, PANEL>(D, row, rows, right_column, width, plan, p.left_bits != 0, right);
+    pack<LANES, PANEL>(D, row, rows, right_column, width, plan, p.rounds != 0, right);
     ahead.row = row + size, ahead.stop = least(ahead.row + size, stop);
     t.steps = quotient(rows, PAIR);
     t.add = row > start || (!partial && p.add);

@@ -63,10 +63,8 @@ void pack_rows(const Rows& X, int64_t row, int64_t rows, int64_t column, int64_t
   const int64_t stop = quotient(rows, 2 * SIDE) * 2 * SIDE;
   for (int64_t r = 0; r < stop; ++r)
     for (int64_t i = 0; i < columns; i += SIDE * PAIR) {
-      const int64_t left = r < rows ? columns - i : 0;
-      const __mmask32 mask = left >= 32 ? ~0u : (1u << left) - 1;
       float* place = packed_left(to, steps, r / (2 * SIDE), i / PAIR, r / SIDE % 2) + r % SIDE * SIDE;
-      _mm512_store_si512(place, _mm512_maskz_loadu_epi16(mask, X.at(row + r, column + i)));
+      _mm512_store_si512(place, r < rows ? couples(X.at(row + r, column + i), X.bits, columns - i) : __m512i{});
     }
 }
 
@@ -79,7 +77,9 @@ void pack_columns(const Rows& X, int64_t row, int64_t rows, int64_t column, int6
         const int64_t at = (step + i) * PAIR;
         if (at >= rows) break;
         const char* low = X.at(row + at, column + first);
-        words[i] = (__m512i)Coupled::words<SIDE, true>(low, at + 1 < rows ? low + X.stride : nullptr, columns - first);
+        const char* high = at + 1 < rows ? low + X.stride : nullptr;
+        words[i] = X.bits ? (__m512i)Coupled::words<SIDE, true>(low, high, columns - first)
+                          : (__m512i)Coupled::words<SIDE, false>(low, high, columns - first);
       }
       transpose(words);
       float* place = packed_left(to, steps, first / (2 * SIDE), step, first / SIDE % 2);
