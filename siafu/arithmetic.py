@@ -95,7 +95,7 @@ def activate_backward(dH: Array, N: Array, kind: Activation, *, threads: int = 1
 
 
 def dropped(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array, threads: int = 1) -> Rows:
-    if X.dtype != FLOAT32:
+    if X.dtype not in (FLOAT32, BFLOAT16):
         return ops.dropped(X, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices)
     return kernels.dropped(X, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices, threads=threads)
 

@@ -150,6 +150,8 @@ def dropout(X: Rows, keep: Array | None, p: float) -> Rows:
     """
     if keep is None:
         return X
+    if isinstance(X, np.ndarray) and X.dtype == BFLOAT16:
+        return to_bfloat16(np.asarray(dropout(from_bfloat16(X), keep, p)))
     if isinstance(X, np.ndarray):
         factors = keep.astype(X.dtype)
         factors *= X.dtype.type(1 / _kept_share(p))

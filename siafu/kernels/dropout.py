@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from siafu import ops
-from siafu.kernels.dense import FLOAT32, _check
+from siafu.kernels.dense import BFLOAT16, FLOAT32, _check
 from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array, Rows, SparseRows
 
@@ -26,7 +26,7 @@ class _Dropout(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("stride", "n", "m")),
         ("key", ctypes.c_uint64),
         ("scale", ctypes.c_float),
-        *((name, ctypes.c_int32) for name in ("threshold", "threads")),
+        *((name, ctypes.c_int32) for name in ("threshold", "bits", "threads")),
     )
 
 
@@ -46,13 +46,13 @@ class _SparseDropout(ctypes.Structure):
 
 
 def dropped(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array, threads: int = 1) -> Rows:
-    """Computes ``siafu.ops.dropped`` of float32 X ``[n, m]``; a fresh array unless p is 0. vertices: global ids, int64
-    ``[n]``. Sparse X takes one thread, regardless of ``threads``.
+    """Computes ``siafu.ops.dropped`` of X ``[n, m]``, float32 or (dense) bfloat16; a fresh array unless p is 0.
+    vertices: global ids, int64 ``[n]``. Sparse X takes one thread, regardless of ``threads``.
 
     Raises: ValueError for an operand of another shape, dtype or order in memory.
     """
     if isinstance(X, np.ndarray):
-        _check("X", X, (FLOAT32,))
+        _check("X", X, (FLOAT32, BFLOAT16))
     elif X.data.dtype != FLOAT32:
         raise ValueError(f"X {X.data.dtype}, must be float32")
     if p == 0.0 or not len(X):
@@ -75,10 +75,11 @@ def factors(width: int, p: float, *, seed: int, epoch: int, layer: int, vertices
 
 
 def _dropout(X: Array | None, n: int, m: int, p: float, key: int, vertices: Array, threads: int) -> Array:
-    vertices, out = _ids(vertices, n, m, p), np.empty((n, m), np.float32)
+    vertices, out = _ids(vertices, n, m, p), np.empty((n, m), FLOAT32 if X is None else X.dtype)
     threshold, scale = ops.dropout_threshold(p)
-    rows, stride = (None, 0) if X is None else (X.ctypes.data, X.strides[0] // X.itemsize)
-    call = _Dropout(rows, vertices.ctypes.data, out.ctypes.data, stride, n, m, key, scale, threshold, threads)
+    rows, stride = (None, 0) if X is None else (X.ctypes.data, X.strides[0])
+    bits, places = out.dtype == BFLOAT16, (vertices.ctypes.data, out.ctypes.data)
+    call = _Dropout(rows, *places, stride, n, m, key, scale, threshold, bits, threads)
     assert LIBRARY is not None
     LIBRARY.siafu_dropout(ctypes.byref(call))
     return out

@@ -430,8 +430,10 @@ class Dropout:
         self._rows = rows  # for "vertex", which a stage without dropout does not have
 
     def __call__(self, X: Any, key: int) -> Any:
-        """Returns X, dense or sparse, in the model's dtype, with dropout in training."""
-        X = numpy_ops.real(X, np.dtype(self._spec.dtype))
+        """Returns X, dense or sparse, in the model's dtype, with dropout in training. bfloat16 stays as it is where
+        products round to it."""
+        if self._spec.rows == "exact" or X.dtype != numpy_ops.BFLOAT16:
+            X = numpy_ops.real(X, np.dtype(self._spec.dtype))
         if not self.active:
             return X
         spec, vertices = self._spec, np.asarray(self._rows["vertex"])

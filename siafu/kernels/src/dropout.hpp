@@ -8,13 +8,14 @@ namespace siafu {
 
 // Mirrored by siafu/kernels/dropout.py.
 struct Dropout {
-  const float* rows;        // n rows of m, ``stride`` floats apart; null: of ones
+  const char* rows;         // n rows of m, ``stride`` bytes apart; null: of ones
   const int64_t* vertices;  // [n]
-  float* out;               // [n, m]; may be ``rows``
+  char* out;                // [n, m]; may be ``rows``
   int64_t stride, n, m;
   uint64_t key;       // of the (seed, epoch, layer)
   float scale;        // of what is kept
   int32_t threshold;  // what 16 bits must reach to be kept
+  int32_t bits;       // rows and out are bfloat16, not float32
   int32_t threads;
 };
 

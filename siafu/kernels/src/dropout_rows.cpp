@@ -1,6 +1,6 @@
 // The loop of dropout, compiled once per instruction set: all of them drop the same entries.
+#include "bfloat16.hpp"
 #include "dropout.hpp"
-
 #include "hash.hpp"
 
 namespace {
@@ -20,28 +20,46 @@ inline void factors(const Dropout& d, uint64_t row_key, int64_t first, float* to
   __builtin_memcpy(to, bits, sizeof bits);
 }
 
-template <int64_t N>
-inline void block(const Dropout& d, uint64_t row_key, int64_t first, const float* from, float* to) {
-  float factor[N];
-  factors<N>(d, row_key, first, factor);
-  for (int64_t i = 0; i < N; ++i) to[i] = factor[i] * (from ? from[i] : 1.0f);
+inline float scaled(float factor, float value) { return factor * value; }
+
+inline uint16_t scaled(float factor, uint16_t value) {
+  return siafu::to_bfloat16(factor * siafu::from_bfloat16(value));
 }
 
+// T: float, or uint16_t of bfloat16.
+template <int64_t N, class T>
+inline void block(const Dropout& d, uint64_t row_key, int64_t first, const T* from, T* to) {
+  float factor[N];
+  factors<N>(d, row_key, first, factor);
+  for (int64_t i = 0; i < N; ++i) to[i] = scaled(factor[i], from[i]);
+}
+
+template <class T>
 void row(const Dropout& d, int64_t number) {
   const uint64_t key = siafu::row_key(d.vertices[number], d.key);
-  const float* from = d.rows ? d.rows + number * d.stride : nullptr;
-  float* to = d.out + number * d.m;
+  const T* from = reinterpret_cast<const T*>(d.rows + number * d.stride);
+  T* to = reinterpret_cast<T*>(d.out) + number * d.m;
   int64_t i = 0;
-  for (; i + LONG <= d.m; i += LONG) block<LONG>(d, key, i, from ? from + i : nullptr, to + i);
-  for (; i + SHORT <= d.m; i += SHORT) block<SHORT>(d, key, i, from ? from + i : nullptr, to + i);
+  for (; i + LONG <= d.m; i += LONG) block<LONG>(d, key, i, from + i, to + i);
+  for (; i + SHORT <= d.m; i += SHORT) block<SHORT>(d, key, i, from + i, to + i);
   if (i == d.m) return;
   float rest[SHORT];
   factors<SHORT>(d, key, i, rest);
-  for (int64_t j = 0; i + j < d.m; ++j) to[i + j] = rest[j] * (from ? from[i + j] : 1.0f);
+  for (int64_t j = 0; i + j < d.m; ++j) to[i + j] = scaled(rest[j], from[i + j]);
+}
+
+void row_of_ones(const Dropout& d, int64_t number) {
+  const uint64_t key = siafu::row_key(d.vertices[number], d.key);
+  float* to = reinterpret_cast<float*>(d.out) + number * d.m;
+  for (int64_t i = 0; i < d.m; i += SHORT) {
+    float factor[SHORT];
+    factors<SHORT>(d, key, i, factor);
+    for (int64_t j = 0; j < SHORT && i + j < d.m; ++j) to[i + j] = factor[j];
+  }
 }
 
 void dropped(const Dropout& d, int64_t number, int64_t end) {
-  for (; number < end; ++number) row(d, number);
+  for (; number < end; ++number) d.rows ? d.bits ? row<uint16_t>(d, number) : row<float>(d, number) : row_of_ones(d, number);
 }
 
 // Where an entry goes depends on how many before it are kept: one thread. Each is written, and the next one over it if it

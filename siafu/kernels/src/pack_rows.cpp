@@ -1,4 +1,5 @@
 // The loops of pack, compiled once per instruction set; the compiler makes vectors of them.
+#include "bfloat16.hpp"
 #include "pack.hpp"
 
 #if defined(__F16C__)
@@ -7,20 +8,9 @@
 
 namespace {
 
+using siafu::bits_of;
 using siafu::Pack;
-
-inline uint32_t bits_of(float x) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-// To the nearest, ties to even; nan stays nan.
-inline uint16_t to_bfloat16(float x) {
-  const uint32_t bits = bits_of(x);
-  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16) | 0x40 : rounded);
-}
+using siafu::to_bfloat16;
 
 inline uint16_t to_float16(float x) {
 #if defined(__F16C__)

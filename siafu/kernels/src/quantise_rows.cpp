@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "bfloat16.hpp"
 #include "hash.hpp"
 #include "lanes.hpp"
 
@@ -12,23 +13,12 @@ namespace {
 using siafu::draws;
 using siafu::Floats;
 using siafu::Ints;
+using siafu::bits_of;
+using siafu::from_bfloat16;
 using siafu::LANES;
 using siafu::Quantise;
 
 constexpr float LIMIT = 0x1p125f, LEAST_STEP = 0x1p-100f, UNIT = 0x1p17f;
-
-inline uint32_t bits_of(float x) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-inline float from_bfloat16(uint16_t x) {
-  const uint32_t bits = static_cast<uint32_t>(x) << 16;
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof value);
-  return value;
-}
 
 // The largest that is not above x; 0 without a sign.
 inline uint16_t bfloat16_below(float x) {
