@@ -22,11 +22,13 @@ from graph_server import operators
 from graph_server.buffers import PublishedSlot
 from graph_server.operators import Operator, Setting
 from siafu import config as configs
-from siafu import models
+from siafu import models, ops
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.graph import TRAIN, Graph, tidy
-from siafu.models import MODELS, OPTIONS, Model, ModelSpec, Output, build
+from siafu.kernels import to_bfloat16
+from siafu.models import MODELS, OPTIONS, Model, ModelSpec, Output, TensorOps, build
+from siafu.models.staged import Dropout
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows
 from siafu.tasks import GIVEN_SLOTS, TENSOR_KINDS, Kind, Lane, Program, Step
 from tests import reference
@@ -154,8 +156,10 @@ class Epoch:
         lane: Lane = Lane.TRAIN,
         bounds: Sequence[int] = INTERVALS,
         cut: float | None = None,
+        arithmetic: TensorOps = ops,
     ):
-        self.graph, self.model, self.weights, self.lane, self.cut = graph, build(spec), weights, lane, cut
+        self.graph, self.model = graph, build(spec, arithmetic)
+        self.weights, self.lane, self.cut = weights, lane, cut
         self.program = self.model.program(lane)
         self.intervals = [slice(*pair) for pair in pairwise(bounds)]
         self.A = reference.propagation(graph, self.model.aggregate).toarray()  # [N, N]
@@ -372,6 +376,48 @@ def test_features_of_a_narrower_dtype_are_computed_in_that_of_the_weights(name, 
     wide = replace(graph, features=graph.features.astype(np.float64))
     for narrow in (graph, with_sparse_features(graph)):
         same(Epoch(narrow, spec, weights), Epoch(wide, spec, weights))
+
+
+class Multiplied:
+    """The arithmetic of ``siafu.ops``; keeps whether each product was to round."""
+
+    def __init__(self) -> None:
+        self.rounds: list[bool] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ops, name)
+
+    def matmul(self, X: Rows, W: Array, add: Array | None = None, *, rounds: bool = False) -> Array:
+        self.rounds.append(rounds)
+        return ops.matmul(X, W, add, rounds=rounds)
+
+    def matmul_transposed(self, X: Rows, D: Array, *, rounds: bool = False) -> Array:
+        self.rounds.append(rounds)
+        return ops.matmul_transposed(X, D, rounds=rounds)
+
+
+def test_with_rows_in_bfloat16_every_product_rounds(name):
+    graph, spec = case_of(name, dropout=0.3)
+    weights, epochs, counted = weights_of(spec), {}, {}
+    for rows in ("exact", "bfloat16"):
+        made = Multiplied()
+        epochs[rows] = Epoch(graph, replace(spec, rows=rows), weights, arithmetic=made)
+        assert set(made.rounds) == {rows == "bfloat16"}
+        counted[rows] = len(made.rounds)
+    assert counted["exact"] == counted["bfloat16"]
+    for parameter, gradient in epochs["exact"].gradients.items():
+        largest = np.abs(epochs["bfloat16"].gradients[parameter] - gradient).max()
+        assert 0 < largest < 0.05 * np.abs(gradient).max(), parameter
+
+
+def test_features_in_bfloat16_stay_so_until_products_that_round():
+    X = to_bfloat16(np.arange(6, dtype=np.float32).reshape(3, 2))
+    _, spec = case_of("gcn", dropout=0.5)
+    spec = replace(spec, dtype="float32")
+    for rows, dtype in (("exact", np.float32), ("bfloat16", X.dtype)):
+        for lane in (Lane.TRAIN, Lane.EVAL):
+            drop = Dropout(replace(spec, rows=rows), ops, EPOCH, lane, {"vertex": np.arange(3)})
+            assert drop(X, 0).dtype == dtype
 
 
 def test_shapes_are_those_of_the_parameters_and_take_no_memory(case):

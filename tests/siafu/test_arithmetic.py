@@ -43,6 +43,21 @@ def test_products(dtype: str, form: str):
     close(added, ops.matmul(exact, W) + more)
 
 
+@pytest.mark.parametrize("form", ["dense", "bfloat16"])
+def test_products_of_rounded_operands(form: str):
+    X, W, D = normal(50, 33), normal(33, 20), normal(50, 20)
+    exact, W_exact, D_exact = (ops.real(kernels.to_bfloat16(A), np.dtype("f4")) for A in (X, W, D))
+    rows = kernels.to_bfloat16(X) if form == "bfloat16" else X
+    for made in (ops, arithmetic, arithmetic.on_threads(2)):
+        close(made.matmul(rows, W, rounds=True), exact @ W_exact)
+        close(made.matmul_transposed(rows, D, rounds=True), exact.T @ D_exact)
+        added = np.ones((50, 20), np.float32)
+        assert made.matmul(rows, W, added, rounds=True) is added
+        close(added, exact @ W_exact + 1)
+    X = sparse(X)  # stays as it is
+    np.testing.assert_array_equal(arithmetic.matmul(X, W, rounds=True), arithmetic.matmul(X, W))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["relu", "tanh", "elu", "identity"])
 def test_activations(dtype: str, kind: ops.Activation):

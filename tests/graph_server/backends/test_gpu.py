@@ -174,6 +174,18 @@ def test_products_are_those_of_numpy(ops: Arithmetic, dtype: Any, kind: str) -> 
     assert found.dtype == ops.matmul(X, W).dtype == ops.matmul_transposed(X, D).dtype == dtype
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse", "bfloat16"])
+def test_products_of_rounded_operands_are_those_of_numpy(ops: Arithmetic, kind: str) -> None:
+    rng = np.random.default_rng(1)
+    X: Any = rng.normal(size=(7, 5)).astype(np.float32)
+    X = {"sparse": sparse, "bfloat16": to_bfloat16}.get(kind, lambda X: X)(X)
+    W, D = (rng.normal(size=shape).astype(np.float32) for shape in ((5, 3), (7, 3)))
+    tolerance = {"rtol": 1e-5, "atol": 1e-6}  # bfloat16 has 2^-9 = 2e-3
+    np.testing.assert_allclose(ops.matmul(X, W, rounds=True), exact.matmul(X, W, rounds=True), **tolerance)
+    found, expected = (made.matmul_transposed(X, D, rounds=True) for made in (ops, exact))
+    np.testing.assert_allclose(found, expected, **tolerance)
+
+
 @pytest.mark.parametrize("kind", ["relu", "tanh", "elu", "identity"])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_activations_are_the_hosts(ops: Arithmetic, kind: Activation, in_place: bool) -> None:

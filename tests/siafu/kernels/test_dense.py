@@ -73,10 +73,22 @@ def test_small_operand_is_rounded_to_the_nearest_bfloat16(isa):
     np.testing.assert_array_equal(dense.matmul_transposed(X[:1], W)[0], [1, 1.015625, 1.0078125, -1])
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("n", "K", "N"), [*SHAPES, (2500, 50, 20), (90, 530, 700)])
+def test_float32_operands_are_rounded_as_if_they_were_bfloat16(isa, n, K, N):
+    wide = float_rows(n, K + 3)
+    X, W, D = wide[:, 2:-1], float_rows(K, N, 1), float_rows(n, N, 2)
+    bits = to_bfloat16(X)
+    np.testing.assert_array_equal(dense.matmul(X, W, rounds=True), dense.matmul(bits, W))
+    expected = dense.matmul_transposed(bits, D)
+    for given in (D, to_bfloat16(D)):
+        np.testing.assert_array_equal(dense.matmul_transposed(X, given, rounds=True), expected)
+
+
 def test_infinity_and_nan_stay_in_their_row_and_column(isa):
     X, W = float_rows(20, 41), float_rows(41, 18, 1)
     X[7, 40], X[8, 40], W[3, 17] = np.inf, np.nan, np.nan
-    for P in (dense.matmul(X, W), dense.matmul(to_bfloat16(X), W)):
+    for P in (dense.matmul(X, W), dense.matmul(X, W, rounds=True), dense.matmul(to_bfloat16(X), W)):
         assert np.isnan(P[:, 17]).all()
         assert np.isinf(P[7, :17]).all()
         assert np.isnan(P[8]).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from siafu import ops
-from siafu.kernels import dropout
+from siafu.kernels import dropout, from_bfloat16, to_bfloat16
 from siafu.sparse import SparseRows
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
@@ -26,6 +26,20 @@ def test_drops_what_numpy_drops_bit_for_bit(name: str, width: int):
         ones = np.ones_like(X)
         found = dropout.factors(width, P, vertices=vertices, **WHERE)
         assert np.array_equal(found, ops.dropped(ones, P, vertices=vertices, **WHERE))
+
+
+@pytest.mark.parametrize("name", INSTRUCTION_SETS)
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 64, 130])
+def test_bfloat16_stays_so_and_is_rounded_once(name: str, width: int):
+    wide, vertices = to_bfloat16(_rows(37, width + 5)), np.random.default_rng(width).integers(0, 10**10, 37)
+    X = wide[:, 2:-3]
+    X[3, 0], X[4, 0], X[5, 0] = 0x7FC0, 0xFF80, 0x0001  # not a number, -infinity, subnormal
+    wanted = to_bfloat16(ops.dropped(from_bfloat16(X), P, vertices=vertices, **WHERE))
+    assert np.array_equal(ops.dropped(X, P, vertices=vertices, **WHERE), wanted)
+    with using(name):
+        found = dropout.dropped(X, P, vertices=vertices, **WHERE)
+    assert (found.dtype, found.shape) == (X.dtype, X.shape)
+    assert np.array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("name", INSTRUCTION_SETS)
