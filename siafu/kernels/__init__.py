@@ -24,7 +24,7 @@ from siafu.kernels.passes import column_sums, relu, relu_backward, softmax_cross
 from siafu.kernels.rows import Table, to_bfloat16
 from siafu.ops import from_bfloat16
 
-#: The instruction set in use: avx512bf16, avx512, avx2, neon or scalar; "numpy" without a compiled library.
+#: The instruction set in use: amx, avx512bf16, avx512, avx2, neon or scalar; "numpy" without a compiled library.
 ISA: Final = isa()
 
 __all__ = [
