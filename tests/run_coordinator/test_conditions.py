@@ -85,7 +85,7 @@ def test_a_setting_of_models_is_an_option_that_they_can_refuse():
     """Else it would reach no model, and none would say so."""
     refused = {key.removeprefix("model.") for key, by in CHECKED.items() if by == "siafu.models.build"}
     assert refused == {*OPTIONS, "decoder"}
-    elsewhere = {"layers", "hidden", "outputs", "rows"}  # layers and hidden: ``widths``; outputs: ``num_classes``
+    elsewhere = {"layers", "hidden", "outputs"}  # layers and hidden: ``widths``; outputs: ``num_classes``
     assert {field.name for field in fields(configs.Model)} - {field.name for field in fields(ModelSpec)} == elsewhere
 
 
