@@ -47,7 +47,9 @@ struct Tile {
 };
 
 #if !SIAFU_AMX
-// A word is a float, or two bfloat16.
+// A float, or two bfloat16, which may lie anywhere.
+typedef float Word __attribute__((aligned(2), may_alias));
+
 inline Floats multiply_add(Floats sum, float word, Floats other) {
 #if SIAFU_AVX512BF16
   const __m512bh both = (__m512bh)_mm512_set1_ps(word);
@@ -96,7 +98,7 @@ void tile(const Tile& t) {
     for (int v = 0; v < V; ++v) other[v] = right[v];
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
-      const float word = *(const float*)(left[r] + (PACKED ? s * GROUP * 4 : s * 4));
+      const float word = *(const Word*)(left[r] + (PACKED ? s * GROUP * 4 : s * 4));
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) sums[r][v] = multiply_add(sums[r][v], word, other[v]);
     }
