@@ -465,7 +465,7 @@ class Partition:
         slot = self.published.get((lane, str(step.publishes))) if step and step.publishes else None
         what = f"rows of interval {message.interval}, {lane.value} epoch {message.epoch} step {message.pc}"
         if slot is None or message.interval not in slot.places or not 0 <= message.epoch < rounds(self.config.train):
-            raise RemoteProtocolError(f"{sender}: {what}: nobody gathers them")
+            raise RemoteProtocolError(f"{sender}: {what}: no step gathers them")
         if message.interval // len(self.intervals) != sender.index or sender.role != "graph_server":
             raise RemoteProtocolError(f"{sender}: {what}: the interval is not its own")
         columns, dtype = slot.store.travelling

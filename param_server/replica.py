@@ -237,7 +237,7 @@ class Replica:
             self._duplicates["Gradient"] += 1
             return sends
         if not self._stash.holds((gradient.epoch, gradient.interval)) and gradient.interval not in epoch.done:
-            raise RemoteProtocolError(f"{where} from {sender}: nobody has fetched weights for it")
+            raise RemoteProtocolError(f"{where} from {sender}: no worker has fetched weights for it")
         if bad := _not_finite(values):
             sends += self._refuse(gradient.epoch, f"{where}: {bad}")
             values = {name: np.full_like(value, np.nan) for name, value in values.items()}  # so is the sum, silently

@@ -160,7 +160,7 @@ def _keys(config: Config, listen: str) -> Keys | None:
         return Keys(secret, config.data.parts, config.servers.param_servers, public_key)
     if not is_loopback(listen):
         logger.warning(
-            "servers.security = %s: whoever reaches %s can join this run, read it and spoil it", security, listen
+            "servers.security = %s: anyone who reaches %s can join this run, read it and spoil it", security, listen
         )
     return None
 

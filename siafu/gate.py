@@ -49,7 +49,7 @@ class Gate:
         holder = self._guests.get(request[6], "") if known else ""
         address = request[3][:64].decode("ascii", "replace") if len(request) > 3 else "?"
         if not holder:
-            return self._refuse(request, f"{address} showed a key that is nobody's in this run")
+            return self._refuse(request, f"{address} showed a key that belongs to no member of this run")
         limit = WORKER_CONNECTIONS if holder.startswith("worker/") else SERVER_CONNECTIONS
         if not self._opened.setdefault(holder, Rate(limit)).allows(now):
             return self._refuse(request, f"{address}, {holder}: more than {limit} connections in {WINDOW_S:g} s")

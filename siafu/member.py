@@ -88,7 +88,7 @@ def _keys(config: Config, *, on_stdin: bool) -> Ring | None:
         except ValueError:  # its text would be in the log
             raise ConfigError("no keys came on stdin") from None
     if config.servers.security == "curve":
-        raise ConfigError("servers.security = curve, but whoever started this member gave it no keys")
+        raise ConfigError("servers.security = curve, but the process that started this member gave it no keys")
     return None
 
 
@@ -182,7 +182,7 @@ def _parse(role: Role, argv: Sequence[str] | None) -> argparse.Namespace:
         "--run-dir", required=True, metavar="DIR", type=Path, help=f"has the run's {CONFIG}; gets what we write"
     )
     parser.add_argument("--listen", default="", metavar="HOST", help="address to bind; without it, servers.listen")
-    parser.add_argument("--keys-on-stdin", action="store_true", help="whoever starts us writes our keys there")
+    parser.add_argument("--keys-on-stdin", action="store_true", help="the process that starts us writes our keys there")
     return parser.parse_args(argv)
 
 

@@ -39,7 +39,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         *_of_training_vertices(graph),
         (
             f"Speeds were measured on {calibration.machine} on {calibration.measured}, to within "
-            f"{calibration.error:.0%}. Nobody has measured EC2 or Lambda yet."
+            f"{calibration.error:.0%}. siafu has not been measured on EC2 or Lambda yet."
         ),
         (
             f"Cores, relative to the calibrated one: {speeds}, to within about {cores.SPEED_ERROR:.0%}, from "
@@ -72,7 +72,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
 def caveats(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today: date) -> list[str]:
     """The assumptions that may change the reader's decision."""
     return [
-        f"Speeds are those of {calibration.machine}: nobody has measured EC2 or Lambda yet.",
+        f"Speeds are those of {calibration.machine}: siafu has not been measured on EC2 or Lambda yet.",
         _of_prices(asked.config, shown, today),
         *_of_own_types(asked),
         *_of_many_servers(shown),

@@ -74,7 +74,7 @@ def parse(text: str) -> list[Asked]:
     listed = [one for part in words if part for one in (map(str.split, ALL) if part == ["all"] else (part,))]
     found = [_parsed(part) for part in listed]
     if not found:
-        raise ConfigError("--contenders: names nobody; " + _who())
+        raise ConfigError("--contenders: names no contender; " + _who())
     for number, one in enumerate(found):
         if one.directory in [other.directory for other in found[:number]]:
             raise ConfigError(f"--contenders: {one.name} is there twice")

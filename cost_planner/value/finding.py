@@ -324,7 +324,7 @@ def _clocks(rows: Sequence[Reached]) -> list[str]:
     """Says what times include: rule 1 of ``cost_planner.value.judge``, and of ``cost_planner.value.trained``."""
     said = []
     if any(row["setup_s"] is None for row in rows):
-        said.append("start-up is in nobody's time: not all of these runs say how long theirs took")
+        said.append("start-up is in no contender's time: not all of these runs say how long theirs took")
     beside = [f"{row['name']} {row['evaluation_share']:.0%}" for row in rows if row["evaluation_share"]]
     if beside:
         said.append(

@@ -92,7 +92,7 @@ REFUSALS: dict[str, tuple[Next, str]] = {
     "ServiceException": (Next.BACK_OFF, "Lambda itself failed"),
     "EndpointConnectionError": (
         Next.BACK_OFF,
-        "nobody answers there: check lambda.endpoint and lambda.region; in a VPC its interface endpoint",
+        "nothing answers there: check lambda.endpoint and lambda.region; in a VPC its interface endpoint",
     ),
     "ConnectTimeoutError": (
         Next.BACK_OFF,

@@ -217,7 +217,7 @@ def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tu
         stop(mailbox, run)  # it may be there already
         raise
     if not taken:
-        raise ConfigError(f"deployment {config.cloud.name}: somebody else has just started a run; see siafu status")
+        raise ConfigError(f"deployment {config.cloud.name}: another run has just been started; see siafu status")
     return run, order
 
 

@@ -245,5 +245,5 @@ def test_rows_of_another_server_or_of_no_server_are_refused(fleet: Build):
             partition.handle(sender, message, 0.0)
     for changed in ({"pc": 99}, {"pc": -1}, {"interval": 10**6}, {"epoch": -1}, {"epoch": run.config.train.epochs}):
         fields = {"lane": "train", "epoch": 0, "pc": pc, "interval": interval, "values": message.values, **changed}
-        with pytest.raises(RemoteProtocolError, match=r"nobody gathers them$"):
+        with pytest.raises(RemoteProtocolError, match=r"no step gathers them$"):
             partition.handle(graph_server_address(1), PublishedRows(**fields), 0.0)

@@ -511,7 +511,7 @@ def test_r11_weights_are_stashed_for_the_intervals_of_who_asks(sender):
 @pytest.mark.parametrize("epoch", [0, 1, 2, 3])
 def test_r11_a_gradient_for_which_nobody_has_fetched_weights_is_refused(epoch):
     replica = replica_of(staleness=1)
-    with pytest.raises(RemoteProtocolError, match="from worker w1-5: nobody has fetched weights for it"):
+    with pytest.raises(RemoteProtocolError, match="from worker w1-5: no worker has fetched weights for it"):
         replica.handle(WORKER, gradient(epoch, 1, 0))
     assert replica.num_pending == 0
     run_epoch(replica, 0)

@@ -80,7 +80,7 @@ def test_the_answer_comes_first_and_fits_80_columns(capsys):
         "needs quotas of ",
         "(L-1216C47A)",
         "Left out: ",
-        "nobody has measured EC2 or Lambda yet",
+        "siafu has not been measured on EC2 or Lambda yet",
         "Prices of us-east-1",
         "The cut is not known: ",
         "--why",

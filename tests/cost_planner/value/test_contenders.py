@@ -40,7 +40,7 @@ def test_all_are_everybody():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "names nobody"),
+        ("", "names no contender"),
         ("gpus", r"--contenders gpus: unknown contender gpus; must be one of lambda, cpu, gpu \(each"),
         ("cpu, cpu pipe", "cpu pipe is there twice"),
         ("cpu fast", "fast must be KEY=VALUE, or a mode first: async, pipe, no-pipe"),

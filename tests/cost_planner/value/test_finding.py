@@ -167,7 +167,9 @@ def test_which_evaluations_are_in_whose_time_is_said(tmp_path):
     assert any("of what they computed: cpu pipe 25%" in but for but in said)
     assert any(but.endswith("left out of their times: vanilla ranks=1 7 s a run") for but in said)
     old = found(tmp_path, (CPU, 100.0), (LAMBDA, 900.0), setup_s=None)
-    assert "start-up is in nobody's time: not all of these runs say how long theirs took" in finding.of(old)["but"]
+    assert (
+        "start-up is in no contender's time: not all of these runs say how long theirs took" in finding.of(old)["but"]
+    )
 
 
 def test_baselines_on_cores_are_no_gpus(tmp_path):

@@ -69,8 +69,12 @@ def files_of(run: Run) -> set[str]:
 
 
 def call(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What a verb prints."""
-    assert main([*words, "--set", f"cloud.bucket={BUCKET}"]) == 0
+    """What a verb prints of this deployment."""
+    return printed(*words, "--set", f"cloud.bucket={BUCKET}", capsys=capsys)
+
+
+def printed(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main([*words]) == 0
     return capsys.readouterr().out
 
 
@@ -125,7 +129,7 @@ def the_verbs_know_of_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.partition("| ")[2] for line in logs.splitlines()] == text.splitlines()
     cost = json.loads(call("cost", name, "--json", capsys=capsys))
     assert cost["usd"] == run.result["cost"]["usd"] > 0
-    assert cost == {**json.loads(call("cost", str(run.dir), "--json", capsys=capsys)), "run": name}
+    assert cost == {**json.loads(printed("cost", str(run.dir), "--json", capsys=capsys)), "run": name}
     again = json.loads(call("attach", name, "--run-dir", "again", "--json", "--quiet", capsys=capsys))
     assert again["weights_digest"] == run.result["weights_digest"]
     for file in ("model.safetensors", "standard.npy"):  # the latter was on the laptop alone
