@@ -40,7 +40,7 @@ def test_who_shows_a_key_of_the_list_is_let_in_by_its_name(gate: Gate) -> None:
 def test_all_others_are_refused_and_counted(gate: Gate, asked: list[bytes]) -> None:
     verdict = gate.answer(asked, 0)
     assert verdict.reply[2] == b"400"
-    assert "nobody's in this run" in verdict.refused
+    assert "belongs to no member of this run" in verdict.refused
     assert gate.num_refused == 1
 
 

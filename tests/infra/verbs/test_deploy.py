@@ -292,7 +292,7 @@ def test_nobody_is_charged_who_was_not_asked(monkeypatch, capsys):
     with account(monkeypatch):
         monkeypatch.setattr("sys.stdin", io.StringIO())
         assert main(["deploy"]) == 2
-    assert "say --yes" in capsys.readouterr().err
+    assert "add --yes" in capsys.readouterr().err
 
 
 @needs_node

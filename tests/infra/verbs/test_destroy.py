@@ -580,5 +580,5 @@ def test_verb_asks_before_it_removes(cloud, monkeypatch, capsys):
     make(cloud, ["expiry"])
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert main(["destroy"]) == 2
-    assert "say --yes" in capsys.readouterr().err
+    assert "add --yes" in capsys.readouterr().err
     assert stacks_of(cloud) == ["siafu-expiry"]
