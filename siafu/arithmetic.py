@@ -56,8 +56,7 @@ def matmul(X: Rows, W: Array, add: Array | None = None, *, rounds: bool = False,
         return ops.matmul(X, W, add)
     if W.dtype != FLOAT32:
         return kernels.matmul_doubles(ops.real(X, W.dtype), W, out=add, threads=threads)
-    W, adds = np.ascontiguousarray(W), add is not None
-    return kernels.matmul(_float32(X), W, out=add, add=adds, rounds=rounds, threads=threads)
+    return kernels.matmul(_float32(X), W, out=add, add=add is not None, rounds=rounds, threads=threads)
 
 
 def matmul_transposed(X: Rows, D: Array, *, rounds: bool = False, threads: int = 1) -> Array:

@@ -1,6 +1,8 @@
 """What ``model.rows = bfloat16`` does to accuracy: the same runs with rows in float32 and in bfloat16.
 
-    python -m benchmarks.acceptance.bfloat16 --results FILE [--seeds 5] [--only GRAPH]       goes on where it stopped
+    python -m benchmarks.acceptance.bfloat16 --results FILE [--seeds 5] [--only GRAPH] [--model gcn]
+
+Goes on where it stopped.
 
 A pair has the same seed of the split, the first weights and dropout. ± of a score is the standard deviation over seeds,
 of a difference the standard error of the mean of the pairs' differences.
@@ -19,7 +21,6 @@ from benchmarks.acceptance.table import Results
 from run_coordinator import api
 
 SHARED = {
-    "model.name": "gcn",
     "model.hidden": 64,
     "model.dropout": 0.5,
     "train.mode": "pipe",
@@ -48,29 +49,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = table.parser(
         __doc__, results=(Path("bfloat16.jsonl"), "finished runs"), seeds=5, only=("", "graphs whose name contains it")
     )
+    parser.add_argument("--model", default="gcn", metavar="NAME", help="gcn, sage, gat, ... [gcn]")
     args = parser.parse_args(argv)
     results, rows = Results(args.results), []
     for graph in (graph for graph in GRAPHS if args.only in graph):
-        rows.append(line(graph, results, args.seeds))
+        rows.append(line(graph, args.model, results, args.seeds))
         table.show(rows)
     table.markdown(rows)
     table.record(args.json, rows)
     return 0
 
 
-def line(graph: str, results: Results, seeds: int) -> dict[str, str]:
-    scores = {kind: [score(graph, kind, seed, results) for seed in range(seeds)] for kind in ROWS}
+def line(graph: str, model: str, results: Results, seeds: int) -> dict[str, str]:
+    scores = {kind: [score(graph, model, kind, seed, results) for seed in range(seeds)] for kind in ROWS}
     pairs = [100 * (short - full) for full, short in zip(scores["float32"], scores["bfloat16"], strict=True)]
     told = {kind: _told(100 * statistics.fmean(found), _spread(found, 100)) for kind, found in scores.items()}
     difference = _told(statistics.fmean(pairs), _spread(pairs) / seeds**0.5, sign="+")
-    return {"graph": graph, **told, "bfloat16 minus float32, points": difference}
+    return {"model": model, "graph": graph, **told, "bfloat16 minus float32, points": difference}
 
 
-def score(graph: str, kind: str, seed: int, results: Results) -> float:
+def score(graph: str, model: str, kind: str, seed: int, results: Results) -> float:
     """Test accuracy at the best validation score."""
-    key = f"{graph} {kind} seed {seed}"
+    key = f"{model} {graph} {kind} seed {seed}"
     if key not in results:
-        settings = {**SHARED, **GRAPHS[graph], "model.rows": ROWS[kind], "train.seed": seed, "data.seed": seed}
+        own = {"model.name": model, "model.rows": ROWS[kind], "train.seed": seed, "data.seed": seed}
+        settings = {**SHARED, **GRAPHS[graph], **own}
         with tempfile.TemporaryDirectory() as folder:
             run = api.train(graph, settings=settings, run_dir=f"{folder}/run")
         results.add(key, {"test": run.result["test_acc"], "epoch_s": run.result["epoch_seconds_median"]})

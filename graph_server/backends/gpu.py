@@ -168,22 +168,22 @@ class Arithmetic:
     def __init__(self, memory: Memory):
         self._memory = memory
 
-    # Operands that are rounded to bfloat16 are multiplied as float32: torch would round their products too.
     def matmul(self, X: Rows, W: Array, add: Array | None = None, *, rounds: bool = False) -> Array:
-        rounds = rounds and isinstance(X, np.ndarray)
-        with _room_on(self._memory.device):
-            left, right = self._rows(X, W.dtype), self._memory.put(W)
-            out = _home(_rounded(left) @ _rounded(right) if rounds else left @ right)
+        out = self._product(X, W, rounds)
         if add is None:
             return out
         add += out
         return add
 
     def matmul_transposed(self, X: Rows, D: Array, *, rounds: bool = False) -> Array:
-        rounds = rounds and isinstance(X, np.ndarray)
+        return self._product(X, D, rounds, transposed=True)
+
+    def _product(self, X: Rows, Y: Array, rounds: bool, *, transposed: bool = False) -> Array:
         with _room_on(self._memory.device):
-            left, right = self._rows(X, D.dtype, transposed=True), self._memory.put(D)
-            return _home(_rounded(left) @ _rounded(right) if rounds else left @ right)
+            left, right = self._rows(X, Y.dtype, transposed=transposed), self._memory.put(Y)
+            if rounds and isinstance(X, np.ndarray):  # as numbers of float32: of bfloat16, torch rounds the product too
+                left, right = _rounded(left), _rounded(right)
+            return _home(left @ right)
 
     column_sums = staticmethod(host.column_sums)
     dots = staticmethod(host.dots)

@@ -91,12 +91,12 @@ def matmul(
 
 
 def _matmul_numpy(X: Array, W: Array, bias: Array | None, relu: bool, out: Array, add: bool, rounds: bool) -> Array:
-    W = _rounded(W) if rounds else W
+    W = _operand(W, rounds)
     for rows in _blocks(X, rounds):
         if add:
-            out[rows] += _float(X[rows], rounds) @ W
+            out[rows] += _operand(X[rows], rounds) @ W
         else:
-            np.matmul(_float(X[rows], rounds), W, out=out[rows])
+            np.matmul(_operand(X[rows], rounds), W, out=out[rows])
         if bias is not None:
             out[rows] += bias
         if relu:
@@ -132,7 +132,7 @@ def _matmul_transposed_numpy(X: Array, D: Array, out: Array, add: bool, rounds: 
     if not add:
         out[:] = 0
     for rows in _blocks(X, rounds):
-        out += _float(X[rows], rounds).T @ _float(D[rows], rounds)
+        out += _operand(X[rows], rounds).T @ _operand(D[rows], rounds)
     return out
 
 
@@ -232,12 +232,5 @@ def _blocks(X: Array, rounds: bool) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, len(X), size))
 
 
-def _float(X: Array, rounds: bool) -> Array:
-    if X.dtype == BFLOAT16:
-        return ops.from_bfloat16(X)
-    return _rounded(X) if rounds else X
-
-
-def _rounded(X: Array) -> Array:
-    """Rounds float32 to the nearest bfloat16."""
-    return ops.from_bfloat16(ops.to_bfloat16(X))
+def _operand(X: Array, rounds: bool) -> Array:
+    return ops.rounded(X, FLOAT32) if rounds else X

@@ -148,6 +148,7 @@ void pack_weights(const Product& p, const Plan& plan, float* packed, int64_t blo
   pack<LANES, PANEL>(W, k.from, k.size, 0, p.m, plan, p.rounds != 0, packed_block(p, plan, packed, block));
 }
 
+#if !SIAFU_AMX
 // Rows as words [rows, plan.steps]: couples of bfloat16, or float32 rounded to it.
 void copy_rows(const Rows& X, int64_t row, int64_t rows, const Block& k, int64_t steps, float* to) {
   for (int64_t r = 0; r < rows; ++r)
@@ -163,6 +164,7 @@ void copy_rows(const Rows& X, int64_t row, int64_t rows, const Block& k, int64_t
 #endif
     }
 }
+#endif
 
 inline void prefetch_rows(const char* first, int64_t stride, int64_t rows, int64_t nbytes) {
   for (int64_t r = 0; r < rows; ++r)

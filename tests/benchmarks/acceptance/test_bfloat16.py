@@ -32,9 +32,9 @@ def test_a_difference_is_the_mean_of_pairs_and_finished_runs_are_not_run_again(
         return SimpleNamespace(result={"test_acc": scores[asked[-1]], "epoch_seconds_median": 0.1})
 
     monkeypatch.setattr(bfloat16.api, "train", train)
-    found = bfloat16.line("cora", Results(tmp_path / "runs.jsonl"), 2)
+    found = bfloat16.line("cora", "gcn", Results(tmp_path / "runs.jsonl"), 2)
     assert found["float32"] == "75.00 ± 7.07"
     assert found["bfloat16 minus float32, points"] == "+0.00 ± 1.00"
     assert asked == list(scores)
-    assert bfloat16.line("cora", Results(tmp_path / "runs.jsonl"), 2) == found
+    assert bfloat16.line("cora", "gcn", Results(tmp_path / "runs.jsonl"), 2) == found
     assert len(asked) == 4
